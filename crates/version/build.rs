@@ -40,7 +40,7 @@ fn of_git(root: &Path) -> Option<String> {
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
-    // In another project's repository git would report that project's commit.
+    // Inside another project's repository git would report that project's commit.
     let top = std::fs::canonicalize(ask(&["rev-parse", "--show-toplevel"])?).ok()?;
     if top != std::fs::canonicalize(root).ok()? {
         return None;

@@ -7,7 +7,7 @@ use sha2::Sha256;
 use zeroize::Zeroize;
 
 /// One direction between two lives of endpoints, as every packet's header names it. Ids and tokens
-/// are random in each life, so that a key never serves two lives of either end.
+/// are random in each life, so a key never serves two lives of either end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Direction {
     /// The sender's id.
@@ -68,8 +68,8 @@ impl HeadKeys {
         }
     }
 
-    /// The key of packets that come from a peer; `index`: where it is kept, if it is. Keeps
-    /// nothing, since the packet is not believed yet.
+    /// The key of packets that come from a peer; `index`: where the key is kept, if it is. Does not
+    /// keep a new key, since the packet may be forged.
     #[inline]
     pub fn from(&self, index: u32, of: &Direction) -> HeadKey {
         match self.received.get(index as usize) {
@@ -85,7 +85,7 @@ impl HeadKeys {
         kept.is_some_and(|known| known.of == *of)
     }
 
-    /// Keeps the key of packets from peer `index`, after the first one had the right tag.
+    /// Keeps the key of packets from peer `index`, after a packet had the right tag.
     #[cold]
     pub fn keep_from(&mut self, index: u32, of: &Direction) {
         let key = self.derive(of);
@@ -146,7 +146,7 @@ mod tests {
         HeadKeys::new(&JobKey::new([job; JOB_KEY_LEN]))
     }
 
-    /// The derivation is part of the protocol: another value parts this version from all others.
+    /// The derivation is part of the protocol: versions that derive differently cannot communicate.
     #[test]
     fn keys_follow_from_the_job_and_the_direction_alone() {
         let tag = keys(7).to(0, &direction()).tag(b"head");

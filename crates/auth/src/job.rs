@@ -76,7 +76,7 @@ impl JobKey {
         key
     }
 
-    /// The key from which those of directions follow.
+    /// The key from which the keys of directions are derived.
     pub(crate) fn heads(&self) -> Hkdf<Sha256> {
         self.root(HEADS)
     }

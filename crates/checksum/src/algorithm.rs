@@ -31,7 +31,7 @@ pub enum Algorithm {
     Murmur2a = 9,
     /// Hsieh's SuperFastHash, 32 bits.
     SuperFast = 10,
-    /// Jenkins' one-at-a-time, 32 bits.
+    /// Jenkins' one-at-a-time hash, 32 bits.
     Jenkins = 11,
     /// Knuth's multiplicative hash over 32-bit words.
     Knuth = 12,
@@ -40,28 +40,30 @@ pub enum Algorithm {
     /// Exclusive or of 32-bit words.
     Xor32 = 14,
     /// One AES round per 16 bytes over 16 lanes: the fast class for blocks in cache. (Number 4 was
-    /// its first form and stays unused: another sum under the same number would look like damage.)
+    /// an earlier form and stays unused: a different sum under the same number would look like
+    /// damage.)
     AesLanes = 15,
     /// CRC-64 of products of pairs of words: one multiplication per 16 bytes instead of the CRC's
-    /// two. All but one in 2^64 choices of its constants detect an error that the CRC detects.
+    /// two. An error that the CRC detects is detected by all but one in 2^64 choices of the
+    /// constants.
     Crc64Nh = 16,
 }
 
 /// The reliability of a matching sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Strength {
-    /// Misses common patterns (two flips, swapped words) or has too few mixed bits: never a
-    /// default, only for comparison.
+    /// Misses common patterns (two flips, swapped words) or mixes too few bits: never a default,
+    /// only for comparison.
     Weak,
     /// Misses one error in 2^32 or fewer, but without a proof for fragments of our lengths, or with
     /// a proof for 32 bits only.
     Medium,
     /// 64 bits, proved to detect every error of few bits and every burst of up to 64 bits, either
-    /// always or for all but one in 2^64 choices of its constants.
+    /// always or for all but one in 2^64 choices of the constants.
     Strong,
 }
 
-/// Each algorithm with its name and strength, in the order in which people see them.
+/// Each algorithm with its name and strength, in the order in which users see them.
 const TABLE: [(Algorithm, &str, Strength); 16] = [
     (Algorithm::None, "none", Strength::Weak),
     (Algorithm::Crc64Nvme, "crc64-nvme", Strength::Strong),
@@ -101,14 +103,14 @@ impl Algorithm {
         TABLE.iter().map(|row| row.0)
     }
 
-    /// The numbers of all algorithms, the most trusted first: of two peers' preferences the one
-    /// that comes first is used. Peers of different versions must agree on the order of the
+    /// The numbers of all algorithms, the most trusted first: of two peers' requests, the one that
+    /// is earlier here is used. Peers of different versions must agree on the order of the
     /// algorithms that both know, so the order is by strength, then by number, with `none` last.
     pub const BY_TRUST: &'static [u8] = &[1, 16, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0];
 
     /// The numbers of the algorithms whose sums change when equally long parts of the data are
     /// exchanged, the most trusted first. Only these suit data that the network cuts into pieces
-    /// without heads, which may be rejoined in another order.
+    /// without heads, since the pieces may be rejoined in another order.
     pub const SEEING_ORDER: &'static [u8] = &[1, 16, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12];
 
     /// Returns whether the algorithm is in [`Algorithm::SEEING_ORDER`].
@@ -133,7 +135,7 @@ impl Algorithm {
         self.row().1
     }
 
-    /// Returns whether kernels exist that stream and sum in one loop.
+    /// Returns whether there are kernels that stream and sum in one loop.
     pub(crate) fn is_streamed(self) -> bool {
         matches!(
             self,

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The processor's maker, if it makes a difference.
+/// The processor's maker, where choices depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Maker {
@@ -62,7 +62,8 @@ pub(crate) fn claims() -> bool {
 }
 
 /// Copies of at least this length exceed L1 with source and destination. From this length on
-/// destination lines are prefetched for writing if [`claims`]; below it only costs.
+/// destination lines are prefetched for writing if [`claims`]; for shorter copies that would only
+/// cost time.
 pub(crate) const CLAIM_MIN_BYTES: usize = 32 << 10;
 
 /// Copies of at least this length are streamed by [`crate::copy_and_sum`] where streaming kernels

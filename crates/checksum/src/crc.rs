@@ -1,8 +1,8 @@
 //! CRC arithmetic shared by all kernels, and the portable kernel.
 //!
-//! Both CRCs are reflected and treated as 64-bit ones. CRC-32C becomes the 64-bit CRC of the
+//! Both CRCs are reflected and treated as 64-bit CRCs. CRC-32C becomes the 64-bit CRC of the
 //! polynomial x^32 * P(x): M * x^64 mod (x^32 * P) = x^32 * (M * x^32 mod P), so its register is in
-//! the low 32 bits and the high ones stay zero. One set of folding kernels then serves both.
+//! the low 32 bits and the high bits stay zero. One set of folding kernels then serves both.
 //!
 //! Convention: bit `j` of a 64-bit register represents x^(63-j). In a carry-less product of two
 //! such registers bit `k` represents x^(126-k), one power less than in a 128-bit register
@@ -31,7 +31,7 @@ pub(crate) trait Poly {
         fold(Self::REFLECTED, 16 * 4096),
         fold(Self::REFLECTED, 24 * 4096),
     ];
-    /// The same for 8192 bits.
+    /// Constants that advance a 128-bit register by 8192 bits.
     const FOLD_8192: [u64; 2] = fold(Self::REFLECTED, 8192);
     /// See [`Poly::FOLD_8192`].
     const FOLD_2048: [u64; 2] = fold(Self::REFLECTED, 2048);
@@ -184,7 +184,7 @@ pub(crate) fn update_portable<P: Poly>(mut state: u64, bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The oracle: one bit at a time.
+    /// The oracle for tests: one bit at a time.
     pub(crate) fn bitwise<P: Poly>(mut state: u64, bytes: &[u8]) -> u64 {
         for &b in bytes {
             state ^= b as u64;

@@ -7,7 +7,7 @@
 //! Every sum starts from a `seed` (endpoint, message, offset, length), so that correct data in a
 //! wrong place is rejected. A seed of 0 gives each algorithm's published values.
 
-// Some arithmetic and stores are only used by kernels that other targets lack.
+// Some arithmetic and stores serve only kernels that other targets lack.
 #![cfg_attr(
     not(all(target_arch = "x86_64", not(miri))),
     allow(dead_code, unused_imports)
@@ -48,8 +48,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     !dispatch::crc32c_update(tier(), !0, bytes)
 }
 
-/// CRC-32C of `bytes` followed by a word (little endian): for a packet head whose last field is a
-/// sum that was just computed and would otherwise have to be stored and reloaded.
+/// CRC-32C of `bytes` followed by a word (little endian). For a packet head whose last field is a
+/// sum that was just computed, which this need not store and reload.
 #[inline]
 pub fn crc32c_with_word(bytes: &[u8], word: u64) -> u32 {
     let tier = tier::tier();

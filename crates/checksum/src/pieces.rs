@@ -67,7 +67,7 @@ impl<C: Core, const N: usize> Pieces<C, N> {
         }
     }
 
-    /// Returns whether all pieces so far ended with a whole group.
+    /// Returns whether all pieces so far ended at the end of a group.
     pub(crate) fn is_even(&self) -> bool {
         self.have == 0
     }

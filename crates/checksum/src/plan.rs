@@ -34,7 +34,8 @@ impl Plan {
     /// Largest block; larger ones do not fit into any L1 cache.
     pub const BLOCK_MAX: usize = 256 << 10;
 
-    /// Shorter copies never stream: they fit into caches, and skip the look at the plan.
+    /// Copies shorter than this never stream, since they fit into caches, and need not look at the
+    /// plan.
     pub const STREAM_LEAST: usize = 128 << 10;
 
     /// The plan without a measurement: fused. The CRCs and products, which have streaming kernels,
@@ -72,7 +73,7 @@ static PLANS: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
 static STREAMS: [AtomicUsize; NUMBERS] = [const { AtomicUsize::new(0) }; NUMBERS];
 const NEVER: usize = usize::MAX;
 
-/// Sets how this process copies and sums with `algorithm`; returns `false` and changes nothing if
+/// Sets how this process copies and sums with `algorithm`. Returns `false` and changes nothing if
 /// the plan is invalid. Results do not depend on the plan, so threads need not synchronise.
 pub fn set_plan(algorithm: Algorithm, plan: Plan) -> bool {
     if !plan.is_valid() {
@@ -127,7 +128,7 @@ mod tests {
     use crate::{copy_and_sum, sum};
     use std::sync::{Mutex, PoisonError};
 
-    /// Plans are global to the process and its tests, which therefore run one at a time.
+    /// Plans are global to the process, so the tests that set one run one at a time.
     static PLANNING: Mutex<()> = Mutex::new(());
 
     #[test]

@@ -21,8 +21,8 @@ pub(crate) trait Store {
     const CLAIM: bool = false;
     /// Two lines are loaded and stored at a time instead of many.
     const PAIRS: bool = false;
-    /// The source is in no near cache: the 256-bit kernels of the strong sums prefetch it by
-    /// [`FAR_BYTES`]. The 512-bit kernels are faster without prefetching
+    /// The source is in no near cache. The 256-bit kernels of the strong sums then prefetch it by
+    /// [`FAR_BYTES`]; the 512-bit kernels are faster without prefetching
     /// (docs/design/checksums.md).
     const FAR: bool = false;
 }

@@ -81,9 +81,9 @@ macro_rules! with_other {
     };
 }
 
-/// Spreads a seed over all bits. A bijection that maps 0 to 0, which preserves published values.
+/// Spreads a seed over all bits: a bijection that maps 0 to 0, which preserves published values.
 ///
-/// A CRC is linear: without this, a seed that is wrong by d would be cancelled by data wrong by d.
+/// A CRC is linear: without this, data wrong by d would cancel a seed wrong by d.
 #[inline]
 pub(crate) fn mix(seed: u64) -> u64 {
     // Two odd constants from the golden ratio and from SplitMix64.
@@ -195,9 +195,10 @@ pub(crate) unsafe fn copy_blocks_and_sum(
     summer.finish()
 }
 
-/// [`copy_and_sum`] for lengths beyond the cache; cold, to keep the common path short.
+/// [`copy_and_sum`] for lengths beyond the cache; marked cold to keep the common path short.
 ///
 /// # Safety
+///
 /// As [`copy_and_sum`].
 #[cold]
 pub(crate) unsafe fn copy_and_sum_streaming(

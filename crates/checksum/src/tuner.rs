@@ -1,7 +1,7 @@
 //! Measures copies, sums, and both combined on this machine, for `marline tune`.
 //!
-//! The candidates take turns with one short sample each per round, and the median counts, so that
-//! changes of the machine's speed affect all of them equally.
+//! In each round the candidates take turns with one short sample each, and the median counts, so
+//! that changes of the machine's speed affect all of them equally.
 
 use crate::summer::{copy_and_sum_fused, copy_and_sum_streaming, copy_blocks_and_sum};
 use crate::{plain_copy, sum, Algorithm, CopyMode};
@@ -15,9 +15,9 @@ pub enum Way {
     Copy,
     /// A copy with streaming stores.
     StreamingCopy,
-    /// The sum alone.
+    /// The sum without a copy.
     Sum,
-    /// First all copied, then all summed: a library with checksums as an afterthought.
+    /// First copy everything, then sum everything: a library to which checksums were added later.
     Separate,
     /// Copy and sum in one loop.
     Fused,
@@ -70,9 +70,11 @@ impl Way {
 /// The location of the bytes before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
-    /// The previous call used source and destination (as far as the caches hold them).
+    /// Source and destination were used by the previous call, so they are in cache as far as they
+    /// fit.
     Cache,
-    /// Both were last used so long ago that no cache holds them, if the buffers are large enough.
+    /// Source and destination were last used so long ago that no cache holds them, if the buffers
+    /// are large enough.
     Memory,
     /// The source as in `Memory`, the destination as in `Cache`: application memory and a reused
     /// buffer.
@@ -178,7 +180,7 @@ impl Bench {
             .iter()
             .map(|way| {
                 let once = self.sample(*way, algorithm, place, bytes, 1);
-                // The first call warms up; the second one measures.
+                // The first call warms up; the second call measures.
                 let once = once
                     .min(self.sample(*way, algorithm, place, bytes, 1))
                     .max(1.0);
@@ -249,16 +251,16 @@ impl Bench {
         start.elapsed().as_nanos() as f64
     }
 
-    /// The offset of the next call: always 0 for the cache; otherwise a slot far enough ahead that
-    /// the hardware prefetcher does not follow when slots are small.
+    /// The offset of the next call: always 0 for the cache; otherwise so far ahead that the
+    /// hardware prefetcher does not follow if slots are small.
     fn next_offset(&mut self, place: Place, bytes: usize) -> usize {
         if place == Place::Cache {
             return 0;
         }
         let slot = bytes.next_multiple_of(PAGE).max(PAGE);
         let slots = self.src.len() / slot;
-        // An odd step near the golden section of the number of slots: visits all slots before the
-        // first again if `slots` is a power of two, and nearly all otherwise.
+        // An odd step near the golden section of the number of slots: the calls visit all slots
+        // before the first one again if `slots` is a power of two, and nearly all otherwise.
         let step = (slots * 5 / 8) | 1;
         let from = self.at / slot;
         let to = if slots <= 1 { 0 } else { (from + step) % slots };

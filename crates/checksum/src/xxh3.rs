@@ -1,7 +1,7 @@
 //! XXH3, 64 bits, with the default secret and a seed, incremental.
 //!
-//! Up to 240 bytes the formulas differ from those beyond, and the last 64 bytes are treated
-//! specially, so the last 256 bytes are buffered until more follow.
+//! Up to 240 bytes the formulas differ from those for longer data, and the last 64 bytes are
+//! treated specially. So the last 256 bytes are buffered until more follow.
 
 use crate::lanes::xxh3::{P32_1, SCRAMBLE_AT, STRIPE, STRIPES_PER_BLOCK};
 use crate::pieces::{each, keep};

@@ -15,7 +15,7 @@ pub struct DoctorArgs {
     firewall: bool,
 }
 
-/// Prints the report; the exit status is 0, as missing adapters are no error.
+/// Prints the report. The exit status is 0, since missing adapters are no error.
 pub fn main(args: &DoctorArgs) -> Result<u8, String> {
     if args.firewall {
         crate::tool::print(&firewall(Settings::from_env()?.ports.0)?)?;
@@ -48,7 +48,7 @@ fn firewall(ports: Option<(u16, u16)>) -> Result<String, String> {
 /// The setting that names rails.
 const RAILS: &str = "FI_MARLINE_RAILS";
 
-/// The rails that the setting selects at present; empty text for an empty setting.
+/// The rails that the setting selects at present; empty if the setting is empty.
 fn meaning(named: &str) -> String {
     if named.trim().is_empty() {
         return String::new();
@@ -131,7 +131,7 @@ fn buffers(given: Option<usize>) -> String {
     )
 }
 
-/// Locked memory that a process needs at least for an InfiniBand rail to start, in bytes
+/// Least locked memory in bytes with which an InfiniBand rail can start
 /// (docs/design/verbs-memory.md).
 const LOCKED: u64 = 11_000_000;
 

@@ -3,6 +3,6 @@
 /// The result of every command: an exit status, or an error text for the user.
 pub type Outcome = Result<u8, String>;
 
-/// The exit status of Marline's own refusals, as `env` and `timeout` have one, distinct from the
+/// Exit status when Marline itself refuses, as `env` and `timeout` have one, distinct from the
 /// status of the program that was run.
 pub const EXIT_REFUSED: u8 = marline_sim::REFUSED;

@@ -9,7 +9,7 @@ pub fn say(line: &str) {
 }
 
 /// Prints a command's result to standard output. A closed pipe (`| head -1`) is no error; a full
-/// disk is one.
+/// disk is an error.
 pub fn print(text: &str) -> Result<(), String> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -105,8 +105,8 @@ pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Writes a new file for a moment's use or to be renamed. An older one of this name is replaced and
-/// a link is not followed: in a folder that other users may write it could lead anywhere.
+/// Writes a new file for temporary use or to be renamed. Replaces an older file of this name and
+/// follows no link: in a folder that other users may write, a link could lead anywhere.
 pub fn write_new(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
     let _ = std::fs::remove_file(path);
     let mut file = std::fs::File::create_new(path)?;
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(quote("it's $x"), r"'it'\''s $x'");
     }
 
-    /// `nsenter` exists; the tool that it should start does not.
+    /// `nsenter` exists, but the tool that it should start does not.
     #[test]
     fn a_tool_missing_behind_another_is_named_with_its_package() {
         let words = ["no-such-tool-at-all", "-x"];

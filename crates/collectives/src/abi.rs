@@ -38,7 +38,7 @@ pub struct Constants {
     /// `MPI_ERR_TRUNCATE`, `MPI_ERR_OTHER`.
     pub truncate: c_int,
     pub other: c_int,
-    /// The error that says that a rank is dead, or `other` where programs are not told apart.
+    /// The error code for a dead rank, or `other` if programs cannot tell errors apart.
     pub dead: c_int,
     pub handlers: Handlers,
 }

@@ -2,10 +2,10 @@
 //! communicator itself, within a call of the program (docs/design/collectives.md).
 //!
 //! A rank whose error handler ends the job ends with the first of these calls that fails, as with a
-//! call of the program. Any other rank gets the errors as return values, and the program does not
-//! see them ([`Quiet`]). Such a rank makes all calls that the others may make, even after a failed
-//! one: the others would wait for a rank that left. So where one rank handles errors, all make all
-//! calls.
+//! call of the program. Any other rank gets the errors as return values, hidden from the program
+//! ([`Quiet`]). Such a rank makes all calls that the others may make, even after a failed one: the
+//! others would otherwise wait for a rank that left. So if one rank handles errors, all ranks make
+//! all calls.
 
 use crate::calls;
 use crate::mpi::{Handle, Mpi};
@@ -18,29 +18,29 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time within which probes arrive if the network carries multicast, also on hosts with more ranks
+/// Time within which probes arrive if the network carries multicast, even on hosts with more ranks
 /// than cores, where some ranks begin to probe long after others (docs/design/collectives.md).
 const PROBE_TIME: Duration = Duration::from_secs(1);
-/// Part of a poll's duration that counts at most. A poll takes microseconds; during a longer poll
-/// another process ran, and the other ranks may be descheduled as well.
+/// Most of a poll's duration that counts. A poll takes microseconds; during a longer poll another
+/// process ran, and the other ranks may have been descheduled as well.
 const LOOK_TIME: Duration = Duration::from_millis(1);
-/// Longest time for all polls together: more oversubscribed hosts cannot measure a network
-/// (docs/design/collectives.md).
+/// Longest time for all polls together: hosts that need more are too oversubscribed to measure a
+/// network (docs/design/collectives.md).
 const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Least number of probes of each rank: any packet may be lost.
 const PROBES_MIN: u32 = 4;
-/// Pause between the first [`PROBES_MIN`] probes; each further pause is twice as long, up to
+/// Pause between the first [`PROBES_MIN`] probes; each later pause is twice as long, up to
 /// [`PROBE_PAUSE_MAX`].
 const PROBE_PAUSE: Duration = Duration::from_millis(2);
-/// Longest pause between two probes. Probes wait in the receivers' sockets, so that further ones
-/// only replace lost ones: a second of them costs a network less than 100 KiB for each host.
+/// Longest pause between two probes. Probes wait in the receivers' sockets, so later probes only
+/// replace lost ones: a second of them costs a network less than 100 KiB for each host.
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(64);
 
 /// The outcome of an agreement.
 pub enum Outcome {
     /// No rank uses a group.
     None,
-    /// The group carries these calls. It carries nonblocking broadcasts only if `spare` is a
+    /// The group carries the agreed calls. It carries nonblocking broadcasts only if `spare` is a
     /// communicator for those that the group refuses.
     Group {
         group: isize,
@@ -49,16 +49,17 @@ pub enum Outcome {
         /// Some rank's error handler does not end the job.
         handled: bool,
     },
-    /// A rank is dead, and calls of this rank fail. Either all survivors know, or the rank died so
-    /// late that others may use the group; their broadcasts end with an error, as a member is dead.
+    /// A rank is dead, and calls of this rank fail. Either all survivors know of the death; or the
+    /// rank died so late that others may use the group, and their broadcasts end with an error
+    /// because a member is dead.
     Dead,
 }
 
-/// Bits of the networks in the agreed word, at most eight networks. A set bit means that all ranks
-/// can use the network.
+/// Bits of the networks in the agreed word, at most eight. A set bit means that all ranks can use
+/// the network.
 const NETWORKS: c_int = 0xff;
-/// Bit of the agreed word: all ranks have the spare communicator, for broadcasts that the group
-/// refuses.
+/// Bit of the agreed word: all ranks have the spare communicator, on which broadcasts that the
+/// group refuses are done.
 const SPARE: c_int = 1 << 8;
 
 /// Agrees for a communicator. All ranks call this at the same place in their calls.
@@ -95,7 +96,7 @@ struct Agreeing<'a> {
     comm: Handle,
     rank: usize,
     ranks: usize,
-    /// True if some rank handles errors or may do so: all ranks then make all calls.
+    /// True if some rank handles errors, or may: then all ranks make all calls.
     handled: bool,
 }
 
@@ -188,7 +189,7 @@ impl Agreeing<'_> {
     }
 }
 
-/// A group that is closed unless it is started.
+/// A group that closes on drop unless it was started.
 struct Opened<'a> {
     provider: Option<&'a Provider>,
     group: Option<isize>,
@@ -248,7 +249,7 @@ impl MembershipRetry {
         }
     }
 
-    /// Subtracts the time since the last call; true if time remains.
+    /// Subtracts the time since the last call. Returns true if time remains.
     fn lasts(&mut self, now: Instant) -> bool {
         let took = now.saturating_duration_since(self.last).min(LOOK_TIME);
         (self.left, self.last) = (self.left.saturating_sub(took), now);

@@ -12,8 +12,8 @@ use std::ffi::{c_int, c_void};
 /// Most bytes per rank; for more the MPI's own algorithm is faster.
 const LEN_MAX: usize = 2_048;
 
-/// The sending or receiving arguments: memory, and the count and type of each rank's elements
-/// there.
+/// The sending or receiving arguments: memory, and the count and type of the elements that each
+/// rank has there.
 #[derive(Clone, Copy)]
 pub struct Side<B> {
     pub buffer: B,
@@ -31,10 +31,11 @@ impl<B> Side<B> {
     }
 }
 
-/// Gathers by multicast. Returns the result of `MPI_Allgather`; `None`: all ranks do it another
-/// way, as all receive the same number of bytes from each.
+/// Gathers by multicast. Returns the result of `MPI_Allgather`; `None`: all ranks use the MPI's own
+/// call (all decide alike, since all receive the same number of bytes from each rank).
 ///
 /// # Safety
+///
 /// As for `MPI_Allgather`.
 pub unsafe fn gather(
     mpi: &Mpi,
@@ -80,7 +81,8 @@ pub unsafe fn gather(
             false => packed(mpi, from, comm),
         }
     };
-    // The other ranks wait for this part: a wrong length tells them that this rank failed.
+    // The other ranks wait for this part: a part of a wrong length tells them that this rank
+    // failed.
     let mut own = own
         .filter(|own| own.len() == len)
         .unwrap_or_else(|| vec![0; len + 1]);

@@ -28,10 +28,11 @@ pub struct Allreduce {
     pub comm: Handle,
 }
 
-/// Reduces by multicast. Returns the result of `MPI_Allreduce`; `None`: all ranks do it another
-/// way, as all pass the same count, datatype and operation.
+/// Reduces by multicast. Returns the result of `MPI_Allreduce`; `None`: all ranks use the MPI's own
+/// call (all decide alike, since all pass the same count, datatype and operation).
 ///
 /// # Safety
+///
 /// As for `MPI_Allreduce`.
 pub unsafe fn reduce(mpi: &Mpi, asked: &Allreduce) -> Option<c_int> {
     if !calls::are_asked_for() {

@@ -8,8 +8,8 @@ use crate::mpi::{Handle, Mpi, SUCCESS};
 use crate::provider::ENDED_WELL;
 use std::ffi::c_int;
 
-/// Waits for all ranks by multicast. Returns the result of `MPI_Barrier`; `None`: all ranks do it
-/// another way.
+/// Waits for all ranks by multicast. Returns the result of `MPI_Barrier`; `None`: all ranks use the
+/// MPI's own call.
 pub fn wait(mpi: &Mpi, comm: Handle) -> Option<c_int> {
     if !calls::are_asked_for() {
         return None;

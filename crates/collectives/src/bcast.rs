@@ -27,23 +27,24 @@ impl Bcast {
         }
     }
 
-    /// The number of elements, their bytes, and whether they are contiguous. `None`: nothing to
-    /// broadcast by a group.
+    /// The number of elements, their bytes, and whether they are contiguous. `None`: there is
+    /// nothing that a group could broadcast.
     pub fn size(&self, mpi: &Mpi) -> Option<(c_int, usize, bool)> {
         mpi.world()?;
         let count = usize::try_from(self.count).ok().filter(|n| *n > 0)?;
         let layout = mpi.layout(self.datatype)?;
         let len = count.checked_mul(layout.size).filter(|n| *n > 0)?;
-        // A longer one could not be packed on ranks where the datatype has gaps.
+        // A longer message could not be packed on ranks where the datatype has gaps.
         c_int::try_from(len).ok()?;
         Some((c_int::try_from(count).ok()?, len, layout.is_plain))
     }
 }
 
-/// Does a broadcast by multicast. Returns the result of `MPI_Bcast`; `None`: all ranks do it
-/// another way. Invalid arguments also give `None`, so that the MPI reports them.
+/// Does a broadcast by multicast. Returns the result of `MPI_Bcast`; `None`: all ranks use the
+/// MPI's own call. Invalid arguments also give `None`, so that the MPI reports them.
 ///
 /// # Safety
+///
 /// As for `MPI_Bcast`.
 pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
     let asked = asked.of(mpi);
@@ -99,7 +100,7 @@ unsafe fn run(
 }
 
 /// Ends a call, given the worst result of its broadcasts. Returns the call's result; `None`: all
-/// ranks do it another way.
+/// ranks use the MPI's own call.
 pub fn conclude(
     mpi: &Mpi,
     agreed: &group::Agreed,
@@ -134,8 +135,7 @@ pub fn conclude(
     }
 }
 
-/// Tells the user that a broadcast of this rank ended because a peer is dead, if that is the
-/// result.
+/// If `end` says so, tells the user that a broadcast of this rank ended because a peer is dead.
 pub fn tell_of_death(end: isize, (rank, ranks): (usize, usize)) {
     if let Some(dead) = end.checked_sub(ENDED_DEAD).filter(|dead| *dead >= 0) {
         crate::guard::say(&format!(

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-/// Environment variable with their names, comma-separated; unset: all calls.
+/// Environment variable with the names of these calls, comma-separated; unset: all calls.
 const VARIABLE: &str = "MARLINE_MULTICAST_CALLS";
 /// Environment variable that is set if the user did not request multicast.
 const UNASKED: &str = "MARLINE_MULTICAST_UNASKED";
@@ -32,8 +32,8 @@ impl Call {
     }
 }
 
-/// Returns whether the user requested multicast. Otherwise only calls that gain by multicast use it
-/// (docs/design/collectives.md).
+/// Returns whether the user requested multicast. Without a request, only calls that are faster by
+/// multicast use it (docs/design/collectives.md).
 pub fn are_asked_for() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
     *ASKED.get_or_init(|| std::env::var_os(UNASKED).is_none())

@@ -10,10 +10,12 @@ use std::ops::RangeInclusive;
 /// than the saved round trips.
 pub const RANKS: RangeInclusive<usize> = crate::group::RANKS_MIN..=8;
 
-/// Brings the bytes of each rank to all: those of the others to `base`, `len` bytes of each,
-/// `stride` bytes after those of the rank before. The worst end of all their broadcasts.
+/// Sends the bytes of each rank to all ranks. The parts of the other ranks arrive at `base`: `len`
+/// bytes for each rank, at a distance of `stride` bytes in rank order. Returns the worst result of
+/// all these broadcasts.
 ///
 /// # Safety
+///
 /// There is room for all parts at `base` until this returns; this rank's part is not written.
 pub unsafe fn exchange(
     mpi: &Mpi,

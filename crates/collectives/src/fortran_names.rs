@@ -3,7 +3,7 @@
 //!
 //! Lower-case names without an underscore are left to the MPI: compilers for Linux use them only
 //! with special options, and other software has C functions of these names (Rmpi: `mpi_allreduce`),
-//! which exported ones would replace.
+//! which exported functions of ours would replace.
 
 use crate::fortran::{
     before_end, begin, broadcast, finalize, free, gather, init, reduce, start, start_all, wait,

@@ -1,5 +1,5 @@
 //! The agreement of a communicator, stored as its attribute: the group, its creation and its end
-//! (`agreement` is the way to it).
+//! (`agreement` has the protocol by which ranks agree).
 
 use crate::agreement::{self, Outcome};
 use crate::calls::{self, Call};
@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 
 /// Least number of ranks; with fewer a broadcast is a single message.
 pub const RANKS_MIN: usize = 3;
-/// Longest time for which the end of a group waits for broadcasts in progress. Later ones do not
-/// reach members that have left.
+/// Longest time for which the end of a group waits for broadcasts in progress. Broadcasts that take
+/// longer do not reach members that have left.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// Calls after which an agreement pays off.
 const CALLS_BEFORE: usize = 1_000;
 
-/// If the user did not request multicast, it begins after this many sufficiently long broadcasts of
-/// a communicator, with the following numbers of ranks, each on its own host
+/// Broadcasts of sufficient length on a communicator after which multicast begins, if the user did
+/// not request it; then the numbers of ranks for which it does, each on its own host
 /// (docs/design/collectives.md).
 const BCASTS_BEFORE: usize = 100;
 /// Least length for [`BCASTS_BEFORE`], in bytes.
@@ -35,7 +35,7 @@ pub struct Agreed {
     comm: Handle,
     pub ranks: usize,
     pub rank: usize,
-    /// The group's number; `None`: broadcasts permanently go point to point.
+    /// The group's number; `None`: broadcasts go point to point from now on.
     group: Mutex<Option<isize>>,
     /// The group was closed in the middle of a call.
     given_up: AtomicBool,
@@ -100,8 +100,9 @@ impl Agreed {
         self.group() == Some(NO_GROUP)
     }
 
-    /// Closes the group at this rank while it is in use: broadcasts in progress end, and their
-    /// memory is not used any more. Later calls fail, or go to the MPI, which then fails itself.
+    /// Closes the group at this rank if it is in use: broadcasts in progress end, and their memory
+    /// is no longer used. Later calls fail, or (unless `fails`) go to the MPI, which then fails by
+    /// itself.
     pub fn give_up(&self, fails: bool) {
         let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
         let next = fails.then_some(NO_GROUP);
@@ -122,7 +123,7 @@ impl Agreed {
     }
 }
 
-/// Called when this rank gave up a group: its nonblocking broadcasts have ended.
+/// Called when this rank has given up a group and its nonblocking broadcasts have ended.
 static GIVEN_UP: OnceLock<fn()> = OnceLock::new();
 
 /// Registers the function that is called when a group was given up; there is only one.
@@ -133,7 +134,7 @@ pub fn when_given_up(settle: fn()) {
 /// A number that no group has: posting to it fails.
 const NO_GROUP: isize = -1;
 
-/// Groups that are left and not closed: other members may still ask for chunks.
+/// Groups that this rank has left but not closed: other members may still ask for chunks.
 static LEFT: Mutex<Vec<isize>> = Mutex::new(Vec::new());
 /// Addresses of the attributes of live communicators.
 static ALIVE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
@@ -184,8 +185,8 @@ unsafe extern "C" fn delete(_: Handle, _: c_int, value: *mut c_void, _: *mut c_v
     crate::mpi::SUCCESS
 }
 
-/// The agreement of a communicator. The first call must be made by all its ranks in the same
-/// broadcast.
+/// The agreement of a communicator. On the first call the ranks agree, so all of them must call
+/// this in the same broadcast.
 pub fn agreed(mpi: &Mpi, comm: Handle) -> Option<&'static Agreed> {
     known(mpi, comm).or_else(|| {
         let value = agree(mpi, comm, key(mpi)?)?;
@@ -209,7 +210,7 @@ pub fn pays(len: usize) -> bool {
 }
 
 /// The agreement of a communicator, made after enough calls that it pays off; all ranks count
-/// alike. `None` also if the caller cannot use a group of this number of ranks.
+/// alike. `None`, too, if the caller cannot use a group of this number of ranks.
 pub fn in_time(mpi: &Mpi, comm: Handle, ranks: RangeInclusive<usize>) -> Option<&'static Agreed> {
     counted(mpi, comm, ranks, CALLS_BEFORE)
 }
@@ -281,7 +282,7 @@ fn agree(mpi: &Mpi, comm: Handle, key: c_int) -> Option<*mut c_void> {
 }
 
 /// Closes the group of a communicator that is about to be freed, without waiting for the other
-/// ranks: a lost rank would turn the wait into an error of the program. Calls `settle` when this
+/// ranks: waiting for a lost rank would cause an error of the program. Calls `settle` when this
 /// rank has no broadcast in progress.
 pub fn end(mpi: &Mpi, comm: Handle, settle: fn()) {
     let Some(agreed) = known(mpi, comm) else {
@@ -302,9 +303,9 @@ pub fn end(mpi: &Mpi, comm: Handle, settle: fn()) {
     }
 }
 
-/// Waits, before MPI is finalised, until this rank's broadcasts have arrived, but no longer for
-/// other ranks (see [`end`]): a rank whose acknowledgement was lost has closed its endpoint, which
-/// the provider reports to the others.
+/// Before MPI is finalised: waits until this rank's broadcasts have arrived, but no longer than
+/// necessary for other ranks (see [`end`]). A rank whose acknowledgement was lost has closed its
+/// endpoint, which the provider reports to the others.
 pub fn end_all(mpi: &Mpi) {
     if mpi.world().is_none() {
         return;

@@ -17,8 +17,8 @@ pub fn with(call: impl FnOnce(&'static Mpi) -> Option<c_int>) -> Option<c_int> {
 }
 
 /// Runs a call. A panic does not leave this library but aborts the rank: other ranks may be in the
-/// same call and would wait forever for a rank that did it another way. `end` tries to end the job
-/// first.
+/// same call by multicast and would wait forever for a rank that falls back to the MPI's own. `end`
+/// first tries to end the job.
 fn guarded(call: impl FnOnce() -> Option<c_int>, end: impl FnOnce()) -> Option<c_int> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
         say(

@@ -15,7 +15,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// The state shared by a request and its broadcast.
+/// State shared by a request and its broadcast.
 pub struct Told {
     len: usize,
     /// MPI result code; valid once `ended` is set.
@@ -49,7 +49,7 @@ pub struct Asked {
 /// The packed bytes of a broadcast, and whether to unpack them at the end.
 pub type Packed = (Vec<u8>, bool);
 
-/// The request that ends with a broadcast.
+/// The request that a broadcast ends.
 #[derive(Clone, Copy)]
 pub enum Whom {
     /// A generalized request.
@@ -119,8 +119,8 @@ pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_
     let (count, len, is_plain) = bcast.size(mpi)?;
     let agreed = group::known(mpi, bcast.comm).filter(|_| group::pays(len))?;
     agreed.ahead()?;
-    // The MPI tells the errors of such requests to the error handler of all ranks' communicator,
-    // and not to this one's.
+    // The MPI would report errors of such requests to the error handler of `MPI_COMM_WORLD`, not of
+    // this communicator.
     if !agreed.does(Call::Bcast) || agreed.handled {
         return None;
     }
@@ -140,7 +140,7 @@ pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_
         return Some(mpi.fail(bcast.comm, true));
     };
     if !is_plain {
-        // The other ranks use the group, so a failure here must be reported.
+        // The other ranks use the group, so a failure from here on must be reported.
         let Some(kept) = requests.keep_type(mpi, bcast.datatype) else {
             return Some(mpi.fail(bcast.comm, false));
         };
@@ -222,8 +222,8 @@ pub unsafe fn post(
 
 /// Ends the broadcasts that are finished.
 fn advance(pending: &mut Vec<Pending>, mpi: &Mpi, requests: &Requests, provider: &Provider) {
-    // A broadcast that the group refused is repeated by the MPI only after all earlier ones of its
-    // group have ended there, so that all ranks repeat them in one order.
+    // A broadcast that the group refused is repeated by the MPI only after all earlier broadcasts
+    // of its group have ended here, so that all ranks repeat them in the same order.
     let mut waiting: Vec<isize> = Vec::new();
     pending.retain_mut(|one| {
         let code = one.look(mpi, requests, provider, &waiting);
@@ -249,7 +249,7 @@ fn advance(pending: &mut Vec<Pending>, mpi: &Mpi, requests: &Requests, provider:
 }
 
 impl Pending {
-    /// Checks the broadcast. Returns the result code if it has ended.
+    /// Checks whether the broadcast has ended. Returns the result code if it has.
     fn look(
         &mut self,
         mpi: &Mpi,
@@ -351,6 +351,7 @@ pub fn settle() {
 }
 
 /// # Safety
+///
 /// `state` is from `begin`, and was not passed to `free`.
 unsafe fn told<'a>(state: *mut c_void) -> &'a Told {
     // SAFETY: the caller's promise.

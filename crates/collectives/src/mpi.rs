@@ -40,7 +40,7 @@ type SetHandlerFn = unsafe extern "C" fn(Handle, Handle) -> c_int;
 type SplitFn = unsafe extern "C" fn(Handle, c_int, c_int, *mut Handle) -> c_int;
 type OfHandleFn = unsafe extern "C" fn(*mut Handle) -> c_int;
 
-/// See [`Mpi::own_comm`].
+/// Result of [`Mpi::own_comm`], made once.
 static OWN_COMM: OnceLock<Option<Handle>> = OnceLock::new();
 
 /// Bytes that hold an `MPI_Status` of any MPI.
@@ -77,7 +77,7 @@ pub struct Mpi {
     finalized: unsafe extern "C" fn(*mut c_int) -> c_int,
 }
 
-/// The MPI, if it is a known one and multicast is wanted.
+/// The MPI, if it is a known MPI and multicast is wanted.
 pub fn find() -> Option<&'static Mpi> {
     static FOUND: OnceLock<Option<Mpi>> = OnceLock::new();
     FOUND
@@ -146,12 +146,13 @@ pub struct Layout {
 }
 
 impl Mpi {
-    /// Returns whether it is Open MPI.
+    /// Returns whether the MPI is Open MPI.
     pub fn is_open_mpi(&self) -> bool {
         !self.constants.ints && self.constants != MPI_5
     }
 
-    /// Returns whether its own short collective calls are faster than an exchange by multicast.
+    /// Returns whether the MPI's own short collective calls are faster than an exchange by
+    /// multicast.
     pub fn is_quick(&self) -> bool {
         self.constants.quick
     }
@@ -204,7 +205,7 @@ impl Mpi {
         Some((rank, usize::try_from(self.int_of(self.size, comm)?).ok()?))
     }
 
-    /// Returns whether it is an intercommunicator.
+    /// Returns whether the communicator is an intercommunicator.
     pub fn is_inter(&self, comm: Handle) -> Option<bool> {
         Some(self.int_of(self.is_inter, comm)? != 0)
     }
@@ -225,7 +226,7 @@ impl Mpi {
                     &mut combiner,
                 ) == SUCCESS
         };
-        // A type without constituents is a predefined one.
+        // A type without constituents is a predefined type.
         let own = integers == 0 && addresses == 0 && types == 0;
         told.then_some(Layout {
             size,
@@ -233,7 +234,7 @@ impl Mpi {
         })
     }
 
-    /// All ranks' bytes; every rank passes the same number.
+    /// Gathers `own` of all ranks; every rank passes the same number of bytes.
     pub fn gather(&self, comm: Handle, own: &[u8], ranks: usize) -> Option<Vec<u8>> {
         let len = c_int::try_from(own.len()).ok()?;
         let mut all = vec![0; own.len() * ranks];
@@ -259,8 +260,8 @@ impl Mpi {
         (result == SUCCESS).then_some(all)
     }
 
-    /// The same, with one outcome at all survivors where a rank dies meanwhile, if the MPI can do
-    /// that.
+    /// As [`Mpi::agree`], but if a rank dies meanwhile all survivors get the same outcome, if the
+    /// MPI can do that.
     pub fn agree_for_all(&self, comm: Handle, own: c_int) -> Agreement {
         let Some(survival) = &self.survival else {
             return match self.agree(comm, own) {
@@ -316,9 +317,9 @@ impl Mpi {
         (told && begun != 0 && over == 0).then_some(self.constants.world)
     }
 
-    /// Lets the MPI make progress with what else the program has begun; the error of it. It is
-    /// asked for by a probe of this library's own communicator: an error of one of the program's
-    /// would call its error handler.
+    /// Lets the MPI make progress with the program's other operations. Returns their error. Done by
+    /// a probe on this library's own communicator: an error on one of the program's would call that
+    /// communicator's error handler.
     pub fn progress(&self) -> Result<(), c_int> {
         let mut flag = 0;
         let mut status = [0u64; STATUS_ROOM / 8];
@@ -339,15 +340,15 @@ impl Mpi {
         *OWN_COMM.get_or_init(|| self.same_ranks(self.constants.own, 0))
     }
 
-    /// MPI is about to be finalised: no communicator of this library is left.
+    /// Frees this library's communicators, because MPI is about to be finalised.
     pub fn end(&self) {
         if let Some(Some(own)) = OWN_COMM.get() {
             self.free_comm(*own);
         }
     }
 
-    /// A communicator of the same ranks, of which the program knows nothing, and whose errors are
-    /// returned. All ranks call it.
+    /// Makes a communicator of the same ranks, unknown to the program, whose errors are returned.
+    /// All ranks call this.
     pub fn same_ranks(&self, comm: Handle, rank: usize) -> Option<Handle> {
         let mut made: Handle = 0;
         // SAFETY: there is room for a handle.
@@ -357,7 +358,7 @@ impl Mpi {
         Some(made)
     }
 
-    /// Frees it, at this rank.
+    /// Frees the communicator, at this rank.
     pub fn free_comm(&self, mut comm: Handle) {
         // SAFETY: of `same_ranks`, freed once.
         let _ = unsafe { (self.free_comm)(&mut comm) };
@@ -466,12 +467,12 @@ impl Mpi {
         self.fail_with(comm, self.code(wrong))
     }
 
-    /// The number that says that a rank is dead.
+    /// The error code for a dead rank.
     pub fn dead(&self) -> c_int {
         self.constants.dead
     }
 
-    /// The same for an error of the MPI's.
+    /// Like [`Mpi::fail`], for an error code of the MPI.
     pub fn fail_with(&self, comm: Handle, code: c_int) -> c_int {
         // SAFETY: the caller's communicator.
         unsafe { (self.error)(comm, code) };

@@ -1,12 +1,12 @@
-//! Offers of ranks that agree on a group: each says of itself which it is and can do. All offers
-//! are of one length, whatever the provider of a rank.
+//! Offers of ranks that agree on a group: each offer says which rank it is from and what that rank
+//! can do. All offers have one length, whatever the rank's provider.
 
 use crate::calls::{self, Call};
 use crate::provider::Provider;
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A group's id and token, of which those of rank 0 are used.
+/// Bytes of a group's id and token; those of rank 0 are used.
 const RANDOM_LEN: usize = 12;
 const HOST_AT: usize = RANDOM_LEN;
 const FLAGS_AT: usize = HOST_AT + 8;
@@ -62,7 +62,7 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// The offers of so many ranks, one after another.
+    /// The offers of `ranks` ranks, one after another.
     pub fn new(all: Vec<u8>, ranks: usize) -> Offers {
         Offers { all, ranks }
     }
@@ -71,7 +71,7 @@ impl Offers {
         self.all.chunks_exact(LEN).take(self.ranks)
     }
 
-    /// Says if the communicator's error handler of some rank does not end the job.
+    /// Returns whether some rank's error handler of the communicator does not end the job.
     pub fn some_handles_errors(&self) -> bool {
         self.each()
             .any(|offer| offer[FLAGS_AT] & HANDLES_ERRORS != 0)
@@ -82,7 +82,7 @@ impl Offers {
         self.each().all(|offer| offer[FLAGS_AT] & REQUESTS != 0)
     }
 
-    /// Says if all ranks have a descriptor of one length.
+    /// Returns whether all ranks have a descriptor, of one length.
     pub fn are_complete(&self) -> bool {
         let mut lens = self.each().map(descriptor_len);
         let first = lens.next().unwrap_or(0);
@@ -104,8 +104,8 @@ impl Offers {
         (u64::from_le_bytes(id), u32::from_le_bytes([a, b, c, d]))
     }
 
-    /// The calls that the group carries, among those that all ranks want. Only broadcasts if
-    /// several ranks share a host, where the MPI's shared memory is quicker for the others.
+    /// The calls that the group carries, among those that all ranks want. Only broadcasts, if
+    /// several ranks share a host: for the other calls the MPI's shared memory is faster there.
     pub fn calls(&self) -> c_int {
         let wanted = self
             .each()
@@ -130,8 +130,8 @@ fn descriptor_len(offer: &[u8]) -> usize {
     usize::from(len).min(DESCRIPTOR_MAX)
 }
 
-/// A number that is the same for all processes of this host, and of its part where it is divided
-/// into several, as by containers.
+/// A number that is equal for all processes of this host (of one container, if containers divide
+/// the host).
 fn host() -> u64 {
     let mut hasher = DefaultHasher::new();
     std::fs::read("/proc/sys/kernel/random/boot_id")

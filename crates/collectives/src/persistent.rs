@@ -1,9 +1,9 @@
 //! `MPI_Bcast_init`: persistent broadcasts (docs/design/collectives.md).
 //!
 //! The program's request is one of the MPI's: a persistent receive of zero bytes from the rank
-//! itself, on a reserved communicator. Starting it starts that receive and posts the broadcast;
-//! when the broadcast has ended, the matching message is sent. So any MPI function can wait for it,
-//! together with any other requests.
+//! itself, on a reserved communicator. Starting the request starts that receive and posts the
+//! broadcast; when the broadcast has ended, the matching message is sent. So any MPI function can
+//! wait for the request, together with any other requests.
 //!
 //! Ranks may start several requests in any order. So each request has its own communicator and
 //! group, which are reused after the program has freed the request.
@@ -51,13 +51,13 @@ const MAY_MAKE: c_int = 1 << PER_COMM_MAX;
 struct Functions {
     recv_init: RecvInitFn,
     start: OfRequestFn,
-    /// MPICH's functions to be called whenever it makes progress.
+    /// MPICH's functions for callbacks on progress: MPICH calls them whenever it makes progress.
     watch: Option<(AsyncStartFn, AsyncStateFn)>,
 }
 
-/// The functions, if the MPI has all of them and calls back when it makes progress. `None` also if
-/// a tool in front of this library has `MPI_Start` and the like: requests that it starts would
-/// never end.
+/// The functions, if the MPI has all of them and calls back when it makes progress. `None`, too, if
+/// a tool in front of this library defines `MPI_Start` and the like: requests that the tool starts
+/// would never end.
 fn find() -> Option<&'static Functions> {
     static FOUND: OnceLock<Option<Functions>> = OnceLock::new();
     FOUND.get_or_init(look).as_ref()
@@ -114,7 +114,7 @@ unsafe impl Send for Slot {}
 
 /// All groups for requests; those of one communicator in the order in which all ranks made them.
 static SLOTS: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
-/// Number of live requests: with none, the list is not searched.
+/// Number of live requests; if it is 0, the list is not searched.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 fn lock() -> MutexGuard<'static, Vec<Slot>> {
@@ -138,7 +138,7 @@ pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_i
         Place::None => return None,
         Place::Dead => return Some(mpi.fail_with(asked.comm, mpi.dead())),
     };
-    // All ranks use the group now, so a later failure must be reported.
+    // All ranks use the group from here on, so a later failure must be reported.
     let (functions, requests) = (find()?, requests::find()?);
     let mut datatype = asked.datatype;
     if !is_plain {
@@ -175,12 +175,12 @@ pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_i
 
 /// The place of a request.
 enum Place {
-    /// The communicator of a group that is free at all ranks, or of a new one.
+    /// The communicator of a group that is free at all ranks, or of a new group.
     At(Handle),
     /// No rank has a group for the request.
     None,
-    /// A rank is dead: the call fails, even if all survivors know. The MPI's own call may succeed
-    /// at some survivors, which then wait for the others.
+    /// A rank is dead: the call fails, even if all survivors know of the death. The MPI's own call
+    /// might succeed at some survivors, which would then wait for the others.
     Dead,
 }
 
@@ -203,7 +203,7 @@ fn place(mpi: &Mpi, comm: Handle, rank: usize) -> Place {
     };
     if let Some(handler) = handler {
         if let Place::At(at) = place {
-            // A request of the program's: so are its errors.
+            // The request belongs to the program, and so do its errors.
             mpi.set_handler(at, handler);
         }
         mpi.release_handler(handler);
@@ -293,9 +293,10 @@ fn is_own(request: Handle) -> bool {
     are_some() && lock().iter().any(is)
 }
 
-/// Starts a request. Returns the result of `MPI_Start`; `None`: not this library's.
+/// Starts a request. Returns the result of `MPI_Start`; `None`: not a request of this library.
 ///
 /// # Safety
+///
 /// As for `MPI_Start`.
 pub unsafe fn start(mpi: &Mpi, request: *mut Handle) -> Option<c_int> {
     // SAFETY: the caller's promise.
@@ -414,9 +415,9 @@ pub fn before_free(request: Handle) -> Option<()> {
     Some(())
 }
 
-/// A communicator is about to be freed: the groups go whose requests this rank has freed. No rank
-/// waits for another, which may be dead: what others have not received yet of such a group they get
-/// from its closed member, and no rank starts what another one has freed.
+/// A communicator is about to be freed: frees the groups whose requests this rank has freed. No
+/// rank waits for another, which may be dead: other ranks get what they have not received of such a
+/// group from its closed member, and no rank starts a request that another rank has freed.
 pub fn end(mpi: &Mpi, comm: Handle) {
     let mut going = Vec::new();
     lock().retain_mut(|slot| {

@@ -3,8 +3,7 @@
 
 use crate::mpi::{Handle, Mpi};
 
-/// Errors of a communicator are returned as long as this lives. Other threads have their errors
-/// returned as well meanwhile.
+/// While this exists, errors of a communicator are returned, also to other threads.
 pub struct Quiet<'a> {
     mpi: &'a Mpi,
     comm: Handle,
@@ -12,8 +11,8 @@ pub struct Quiet<'a> {
 }
 
 impl Quiet<'_> {
-    /// Has errors returned on a communicator whose handler does not end the job; `None`: the
-    /// handler ends the job, and stays.
+    /// Makes errors be returned on a communicator whose handler does not end the job; `None`: the
+    /// handler ends the job, and is left in place.
     pub fn of(mpi: &Mpi, comm: Handle) -> Option<Quiet<'_>> {
         let handler = mpi
             .handler(comm)

@@ -182,7 +182,8 @@ impl Requests {
     /// Fills the status of a request with zero received bytes.
     ///
     /// # Safety
-    /// The MPI passed it to a `query`.
+    ///
+    /// The MPI passed `status` to a `query`.
     pub unsafe fn fill(&self, mpi: &Mpi, status: *mut c_void) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -191,7 +192,7 @@ impl Requests {
         }
     }
 
-    /// A datatype that stays when the program frees this one.
+    /// A datatype that stays valid when the program frees the given one.
     pub fn keep_type(&self, mpi: &Mpi, datatype: Handle) -> Option<Handle> {
         let mut kept: Handle = 0;
         // SAFETY: the caller's datatype, and room for a handle.

@@ -1,5 +1,5 @@
-//! The MPI's functions for jobs that outlive a rank (MPI's chapter on process failure, as Open MPI
-//! has it): waits end where the MPI says that a rank is dead or that the communicator is revoked.
+//! The MPI's functions for jobs that outlive a rank (MPI's chapter on process failure, as in Open
+//! MPI): waits end if the MPI reports that a rank is dead or that the communicator is revoked.
 
 use crate::abi::{Handle, SUCCESS};
 use marline_symbols::function;
@@ -21,7 +21,7 @@ pub struct Survival {
 }
 
 impl Survival {
-    /// The functions, if the MPI has them and does more than say so.
+    /// The functions; `None`: the MPI lacks some of them.
     pub fn find() -> Option<Survival> {
         // SAFETY: functions of these names have these types in Open MPI, which alone has all.
         unsafe {
@@ -35,8 +35,8 @@ impl Survival {
         }
     }
 
-    /// Says if the MPI's own collective calls of a communicator fail from now on, at this rank: a
-    /// rank of it is dead, or it is revoked.
+    /// Returns whether the MPI's own collective calls on a communicator fail from now on at this
+    /// rank, because a rank is dead or the communicator is revoked.
     pub fn is_broken(&self, comm: Handle) -> bool {
         let (mut revoked, mut size, mut failed) = (0, 0, 0);
         // SAFETY: each writes one int or one handle; the group is freed once.
@@ -51,13 +51,13 @@ impl Survival {
     }
 }
 
-/// The outcome of what all ranks agree.
+/// The outcome of an agreement of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
     /// All survivors have this.
     Reached(c_int),
     /// The agreement failed at all survivors.
     Failed,
-    /// The agreement failed here, and may have been reached elsewhere.
+    /// The agreement failed at this rank, but may have been reached at others.
     Unknown,
 }

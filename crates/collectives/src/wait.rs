@@ -13,13 +13,13 @@ const LOOKS: u32 = 32;
 /// Polls between questions to the MPI whether the communicator's calls still succeed: about a
 /// millisecond.
 const LOOKS_BROKEN: u32 = 1_024;
-/// Longest time between two yields, and therefore the longest time for which this rank keeps
-/// another process waiting. A yield takes a hundredth of it.
+/// Longest time between two yields, which is the longest time for which this rank keeps another
+/// process waiting. A yield takes a hundredth of it.
 const SPIN: Duration = Duration::from_micros(50);
-/// After a yield that let another process run, this many polls each begin with a yield: waiting
-/// ranks would otherwise delay the ranks that have work.
+/// After a yield that let another process run, this many polls begin with a yield: otherwise
+/// waiting ranks would delay the ranks that have work.
 const OFFERS: u32 = 1_024;
-/// Least length in bytes of broadcasts that are awaited by sleeping: ranks yielding in a loop
+/// Least length in bytes of broadcasts for which ranks wait by sleeping. Ranks that yield in a loop
 /// disturb others too, and the late end of a sleep is a small part of such a broadcast's time.
 const SLEEP_FROM_BYTES: usize = 512 << 10;
 /// Number of due yields that a sleep replaces. After some sleeps a yield checks again if another
@@ -47,7 +47,7 @@ pub trait Around {
     fn look(&self);
     /// Lets the MPI make progress.
     fn progress_of_mpi(&self) -> Result<(), c_int>;
-    /// True if the MPI's own collective calls fail: a rank that has to answer may have left.
+    /// True if the MPI's own collective calls fail: a rank that should acknowledge may have left.
     fn is_broken(&self) -> bool;
     /// Sleeps for at most a millisecond. Returns false if the sleep was refused because other ranks
     /// would wait for this one.
@@ -56,7 +56,7 @@ pub trait Around {
     fn yield_cpu(&self) -> bool;
 }
 
-/// The wait within a call of a communicator; without a communicator, within calls of several.
+/// A wait within a call on a communicator; without a communicator, within calls on several.
 impl Around for (&Mpi, &Provider, Option<Handle>) {
     fn look(&self) {
         (self.1.look)();
@@ -98,8 +98,8 @@ impl<A: Around> Wait<A> {
         }
     }
 
-    /// Yields the processor if others may want it, and then makes progress. In this order a rank
-    /// that has just found its data keeps the processor; only a further poll yields it.
+    /// If others may want the processor, yields it; then makes progress. In this order a rank that
+    /// has just found its data keeps the processor: only its next poll would yield.
     pub fn look(&mut self) -> Result<(), Stop> {
         if self.looks > 0 {
             self.give_way().map_err(Stop::Code)?;
@@ -176,7 +176,8 @@ mod tests {
         }
     }
 
-    /// The recorded actions of `count` polls while yields are due, and the number due afterwards.
+    /// Makes `count` polls while yields are due. Returns the recorded actions, and the number of
+    /// yields due afterwards.
     fn looks(len: usize, sleeps: bool, count: u32) -> (String, u32) {
         OFFERS_DUE.store(OFFERS, Ordering::Relaxed);
         let done = RefCell::default();
@@ -191,7 +192,7 @@ mod tests {
         (notes.done.take(), OFFERS_DUE.load(Ordering::Relaxed))
     }
 
-    /// The end of a wait for a broadcast that never ends.
+    /// Returns how a wait for a broadcast that never ends is ended.
     fn stops(progress: Result<(), c_int>, broken: bool) -> Stop {
         let notes = Notes {
             done: RefCell::default(),
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(stops(Err(7), false), Stop::Code(7));
     }
 
-    /// A single test, since the number of due yields is global.
+    /// One test for all cases, since the number of due yields is global.
     #[test]
     fn a_poll_result_is_used_before_the_next_yield() {
         assert_eq!(looks(4, true, 3), ("lolol".into(), OFFERS - 2));
@@ -222,7 +223,7 @@ mod tests {
         // If sleeps are refused the loop goes on yielding.
         let (done, _) = looks(SLEEP_FROM_BYTES, false, LOOKS_BETWEEN + 3);
         assert_eq!(done, "lllllllldlolol");
-        // The sleeps end, and the next yield checks if another process still wants the processor.
+        // After its sleeps the rank yields, to see if another process still wants the processor.
         let (done, due) = looks(
             SLEEP_FROM_BYTES,
             true,

@@ -50,14 +50,14 @@ pub enum OpError {
     Truncated,
     /// Cancelled by the caller.
     Cancelled,
-    /// Peek found nothing.
+    /// The peek found nothing.
     NoMessage,
     /// The peer is dead or unreachable.
     PeerDead,
     /// The remote memory key, address or length of a read or write was refused.
     BadRemoteMemory,
-    /// The whole message arrived, but its sender is not in the address vector
-    /// (`Engine::ep_tell_strangers`).
+    /// The whole message arrived, but its sender is not in the address vector (see
+    /// `Engine::ep_tell_strangers`).
     UnknownSource,
     /// The endpoint was closed or the engine is poisoned.
     Closed,
@@ -78,7 +78,7 @@ pub struct Completion {
     pub data: u64,
     /// Tag.
     pub tag: u64,
-    /// Source, [`ADDR_UNSPEC`] when not in the address vector.
+    /// The source; [`ADDR_UNSPEC`] if it is not in the address vector.
     pub source: FiAddr,
     /// Set for an error entry.
     pub error: Option<OpError>,
@@ -96,7 +96,7 @@ pub enum SubmitError {
     Again,
     /// The peer is known to be dead (`-FI_EHOSTUNREACH`).
     PeerDead,
-    /// No such address; a closed endpoint has none (`-FI_EINVAL`).
+    /// No such address, for example of a closed endpoint (`-FI_EINVAL`).
     BadAddress,
     /// Impossible arguments, or the endpoint is not enabled or is closing (`-FI_EINVAL`).
     Invalid,
@@ -125,8 +125,8 @@ pub struct OpFlags {
     pub multi_recv: bool,
     /// Receive: peek only, without consuming the message.
     pub peek: bool,
-    /// Receive: with `peek`, keep the message for the later claim with the same context;
-    /// without, receive the message claimed by a peek with that context.
+    /// Receive: with `peek`, keep the message for a later claim with the same context; without
+    /// `peek`, receive the message that a peek with this context claimed.
     pub claim: bool,
     /// Receive: drop the message (with `peek` or `claim`).
     pub discard: bool,
@@ -187,7 +187,7 @@ pub struct RecvReq<'a> {
 /// Memory that peers may read or write.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
-    /// The key by which peers name it; the caller chooses it.
+    /// The key by which peers name the region; the caller chooses it.
     pub key: u64,
     /// First byte.
     pub base: *mut u8,
@@ -195,14 +195,14 @@ pub struct Region {
     pub len: usize,
     /// Remote addresses are virtual addresses; otherwise offsets from the first byte.
     pub virt_addr: bool,
-    /// Peers may read it.
+    /// Peers may read the region.
     pub readable: bool,
-    /// Peers may write into it.
+    /// Peers may write into the region.
     pub writable: bool,
 }
 
 impl Region {
-    /// True if peers may read it or write into it.
+    /// True if peers may read the region or write into it.
     pub fn is_open(&self) -> bool {
         self.readable || self.writable
     }
@@ -228,11 +228,11 @@ pub struct RemoteReq<'a> {
 /// Kinds of atomic operations by the values that they return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicKind {
-    /// Returns nothing.
+    /// Returns no values.
     Plain,
     /// Returns the old values.
     Fetch,
-    /// Returns the old values, and changes only elements that compare as requested.
+    /// Returns the old values, and changes only those elements whose comparison holds.
     Compare,
 }
 
@@ -277,8 +277,8 @@ pub const INJECT_MAX: usize = 65_536;
 /// Most remote pieces of one operation.
 pub const REMOTE_PIECES_MAX: usize = 8;
 
-/// Sends longer than this may borrow the caller's memory. Copying a shorter message costs no more
-/// than reading its memory a second time.
+/// Sends longer than this may borrow the caller's memory. For shorter sends, copying the message
+/// costs no more than reading its memory a second time would.
 pub const BORROW_ABOVE: usize = 16_384;
 
 use marline_proto::group::End;
@@ -410,7 +410,7 @@ pub enum GroupEnd {
     Dead(u16),
     /// Root and receiver disagree about the root or the length.
     Mismatch,
-    /// The network does not carry multicast; the broadcast was not done at any member.
+    /// The network does not carry multicast; no member has done the broadcast.
     NotCarried,
     /// The group was closed or the engine is poisoned.
     Closed,

@@ -1,5 +1,5 @@
 //! The engine under its lock: endpoints, operations, queues, rails. Single-threaded; every call
-//! takes the time as argument. The simulator drives it directly; `shared` adds the lock and the
+//! takes the time as argument. The simulator calls it directly; `shared` adds the lock and the
 //! thread.
 
 mod admission;
@@ -177,8 +177,8 @@ impl<S: System> Core<S> {
                 RemoteWrites::Direct => RailWrites::Direct,
                 RemoteWrites::Unordered | RemoteWrites::Ordered => RailWrites::Keyed,
             };
-            // A third of the buffer: one half is headroom, and a packet occupies up to 1.5 times
-            // its length in the kernel's accounting.
+            // A third of the buffer: half of it is usable at most, and a packet takes up to 1.5
+            // times its length in the kernel's accounting.
             let receive_budget =
                 (caps.receive_buffer_bytes as u64 / 3).clamp(64_000, IN_FLIGHT_MAX);
             RailSpec {
@@ -202,8 +202,8 @@ impl<S: System> Core<S> {
     /// Opens an endpoint with a random identity.
     pub fn ep_open(&mut self, now: u64) -> Result<EpId, SubmitError> {
         let (id, token) = (self.number()? | 1, self.number()? as u32);
-        // The epoch distinguishes lives of an endpoint; any number that differs from the last one
-        // serves.
+        // The epoch distinguishes lives of an endpoint: any number that differs from the last one
+        // will do.
         let epoch = (now / 1_000_000) as u32 ^ self.number()? as u32;
         let mut node = Node::new(
             self.cfg.proto,
@@ -259,7 +259,8 @@ impl<S: System> Core<S> {
     }
 
     /// True if the application may be waiting for packets: an operation of its own is open, or it
-    /// just peeked. Multi-receive buffers do not count, since MPICH keeps some posted all its life.
+    /// has just peeked. Multi-receive buffers do not count, since MPICH keeps some posted all the
+    /// time.
     pub(crate) fn awaits_packets(&mut self) -> bool {
         let buffers: usize = self.dir.nodes().map(|node| node.buffers()).sum();
         std::mem::take(&mut self.peeked)
@@ -305,8 +306,8 @@ impl<S: System> Core<S> {
             .min()
     }
 
-    /// True if packets wait to be built or sent, except those of rails without room, for which
-    /// `tick` keeps the time of the next attempt.
+    /// True if packets wait to be built or sent. Packets of rails without room do not count: `tick`
+    /// has the time of their next attempt.
     pub fn has_output(&self) -> bool {
         self.deferred
             || (self.rails.iter()).any(|r| r.notification.is_some() && r.backpressure.is_none())

@@ -31,10 +31,10 @@ impl<S: System> Clone for Engine<S> {
 
 /// Most consecutive reads served from a queue's entries before the sockets are polled.
 const SKIPS_MAX: u32 = 8;
-/// Nanoseconds that a blocking wait polls before it sleeps: a sleep costs 20 us.
+/// Nanoseconds for which a blocking wait polls before it sleeps: a sleep costs 20 us.
 const SPIN_NS: u64 = 50_000;
-/// Longest single sleep in nanoseconds, since another thread may take the packets that would end
-/// it.
+/// Longest single sleep in nanoseconds: another thread may take the packets that would end the
+/// sleep.
 const SLEEP_MAX_NS: u64 = 1_000_000;
 
 impl Engine<Process> {
@@ -48,8 +48,7 @@ impl Engine<Process> {
         Ok(Engine { shared })
     }
 
-    /// Closes this use of the engine; the last close joins the thread. Endpoints must be closed
-    /// before.
+    /// Closes this use of the engine; the last close joins the thread. Close the endpoints first.
     pub fn close(&self) {
         if !self.shared.is_forked() {
             process::leave(&self.shared);
@@ -67,7 +66,7 @@ impl<S: System> Engine<S> {
     }
 
     /// Runs one turn of the progress thread; `rung`: its alarm rang. Returns the time of the next
-    /// turn and whether the rails' descriptors end its sleep, too.
+    /// turn, and whether the rails' descriptors may end the sleep until then.
     pub fn thread_turn(&self, rung: bool) -> (u64, bool) {
         let now = self.shared.clock.now_ns();
         let next = self.shared.work(now, rung);
@@ -91,8 +90,8 @@ impl<S: System> Engine<S> {
         look(&self.shared.lock())
     }
 
-    /// Gives the job's key to endpoints opened from now on: their packets have tags, and packets
-    /// without them are not believed.
+    /// Gives the job's key to endpoints opened from now on: their packets have tags, and they
+    /// discard packets without a valid tag.
     pub fn set_job_key(&self, key: JobKey) {
         self.shared.lock().set_job_key(key);
     }
@@ -181,9 +180,10 @@ impl<S: System> Engine<S> {
         taken
     }
 
-    /// True if more packets are likely soon after a poll without any: polls since the last question
-    /// received bytes of long messages and no other process seems to want the core, or peers were
-    /// served just now and are likely to ask again.
+    /// Called after a poll without packets: true if more packets are likely soon. That is so if
+    /// polls since the last call of this function received bytes of long messages and no other
+    /// process seems to want the core, or if peers' requests were just served, since the peers are
+    /// likely to send more.
     #[inline]
     pub fn expects_more(&self) -> bool {
         let landed = &self.shared.landed;
@@ -267,7 +267,7 @@ impl<S: System> Engine<S> {
         }
     }
 
-    /// Adds an address; the first gets 0. A duplicate gets a new index for the same peer.
+    /// Adds an address; the first gets index 0. A duplicate gets a new index for the same peer.
     pub fn av_insert(&self, av: AvId, blob: &[u8]) -> Result<FiAddr, SubmitError> {
         let mut core = self.shared.usable()?;
         let address = Address::decode(blob).map_err(|why| {
@@ -301,7 +301,7 @@ impl<S: System> Engine<S> {
         self.shared.usable()?.ep_open(now)
     }
 
-    /// Its address blob and length; valid from `ep_open` on.
+    /// The endpoint's address blob and its length; valid from `ep_open` on.
     pub fn ep_name(&self, ep: EpId) -> Option<([u8; 64], usize)> {
         self.shared.lock().ep_name(ep)
     }
@@ -355,7 +355,7 @@ impl<S: System> Engine<S> {
         }
     }
 
-    /// Closes the endpoint: waits for its sends to be acked (at most 2 s), sends BYE, drops posted
+    /// Closes the endpoint: waits for acks of its sends (at most 2 s), sends BYE, and drops posted
     /// receives without completions.
     pub fn ep_close(&self, ep: EpId) {
         self.shared.ep_close(ep);
@@ -448,9 +448,9 @@ impl<S: System> Engine<S> {
         self.mr_open_pieces(region, &[IoVec { base, len }])
     }
 
-    /// Registers memory in several pieces, which peers see as contiguous. Where peers use virtual
+    /// Registers memory in several pieces, which peers see as contiguous. If peers use virtual
     /// addresses, each access has to stay within one piece or adjacent pieces. The region's base is
-    /// that of the first piece, its length that of all.
+    /// that of the first piece, its length the sum of all.
     pub fn mr_open_pieces(&self, region: &Region, pieces: &[IoVec]) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
         core.mr_open(region, pieces)?;
@@ -458,8 +458,9 @@ impl<S: System> Engine<S> {
         Ok(())
     }
 
-    /// Binds a counter for peers' operations on registered memory, each counted once: reads, writes
-    /// and updates, or both for atomics that fetch. There is at most one counter for each.
+    /// Binds a counter for peers' operations on registered memory: reads, writes, or both for
+    /// atomics that fetch and change. Each operation is counted once. There is at most one counter
+    /// for each kind.
     pub fn mr_bind_counter(
         &self,
         key: u64,
@@ -469,9 +470,10 @@ impl<S: System> Engine<S> {
         self.shared.usable()?.mr_bind_counter(key, counts, counter)
     }
 
-    /// Closes registered memory: no peer reads or writes it afterwards.
+    /// Closes registered memory: afterwards no peer reads or writes it.
     pub fn mr_close(&self, key: u64) {
-        // After a panic no packets are sent, so memory is not read; a forked child has no lock.
+        // After a panic no packets are sent, so memory is not read; and a forked child must not use
+        // the lock.
         let Ok(mut core) = self.shared.usable() else {
             return;
         };

@@ -52,7 +52,7 @@ impl<S: System> Engine<S> {
         self.for_groups()?.group_start(group, networks)
     }
 
-    /// Window of the group's roots in bytes, where receive buffers limit it.
+    /// Window of the group's roots in bytes, if receive buffers limit it.
     pub fn group_narrow_window(&self, group: GroupId) -> Result<Option<u64>, GroupError> {
         self.for_groups()?.group_narrow_window(group)
     }
@@ -86,19 +86,19 @@ impl<S: System> Engine<S> {
         end
     }
 
-    /// Makes progress for a caller that waits for a broadcast: a single poll of the rails. Yielding
-    /// is left to the caller.
+    /// Makes progress for a caller that waits for a broadcast: polls the rails once. The caller
+    /// decides about yielding.
     pub fn look(&self) {
         self.shared.look();
     }
 
-    /// Lets another process run if one waits; returns whether one ran.
+    /// Lets another process run if one is waiting for the core. Returns whether one ran.
     pub fn yield_cpu(&self) -> bool {
         !self.shared.is_forked() && self.shared.yield_cpu()
     }
 
-    /// Sleeps for a millisecond or until a deadline, so that packets arrive together. `false`: did
-    /// not sleep, since a root may be waiting for this member.
+    /// Sleeps for a millisecond or until a deadline, so that several packets arrive meanwhile.
+    /// `false`: did not sleep, since a root may be waiting for this member.
     pub fn sleep_briefly(&self) -> bool {
         let core = self.shared.usable();
         let sleeps = core.is_ok_and(|core| core.groups.may_sleep());
@@ -108,14 +108,14 @@ impl<S: System> Engine<S> {
         sleeps
     }
 
-    /// True if no operation of the group is in flight: a member that leaves earlier lets others
+    /// True if no operation of the group is in flight. A member that leaves earlier makes others
     /// wait.
     pub fn group_is_idle(&self, group: GroupId) -> bool {
         let core = self.shared.usable();
         core.map_or(true, |mut core| core.group_is_idle(group))
     }
 
-    /// Closes a group and forgets its open operations, whose memory is unused afterwards.
+    /// Closes a group and forgets its open operations; afterwards their memory is no longer used.
     pub fn group_close(&self, group: GroupId) {
         if let Ok(mut core) = self.shared.usable() {
             core.group_close(group);

@@ -15,7 +15,7 @@ mod platform;
 mod progress;
 mod state;
 pub mod stats;
-// Not inside `progress`, which `tests/shared` compiles with another kernel.
+// Outside of `progress`, which `tests/shared` compiles with another kernel.
 #[cfg(test)]
 #[path = "memory/sums_test.rs"]
 mod sums_test;

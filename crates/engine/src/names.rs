@@ -5,9 +5,9 @@
 //! fi_marline://HOST:PORT         a place: the endpoint that opened it first
 //! ```
 //!
-//! `HOST:PORT` of a complete address is that of its first IP rail. It is omitted where there is no
-//! IP rail or where the text would exceed [`TEXT_LEN_MAX`]. IPv6 hosts are in brackets. The host of
-//! a place may be a name.
+//! `HOST:PORT` of a complete address is that of its first IP rail. It is omitted if there is no IP
+//! rail or if the text would exceed [`TEXT_LEN_MAX`]. IPv6 hosts are in brackets. The host of a
+//! place may be a name.
 
 use crate::platform::random::random;
 use marline_auth::JobKey;
@@ -24,7 +24,7 @@ pub const SCHEME: &str = "fi_marline://";
 /// and its zero.
 pub const TEXT_LEN_MAX: usize = 126;
 
-/// Digits of base64url (RFC 4648, section 5): 6 bits each, none with a meaning in URIs.
+/// Digits of base64url (RFC 4648, section 5), 6 bits each; none of them has a meaning in URIs.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 /// Digits of the longest blob.
 const BLOB_DIGITS_MAX: usize = (ADDRESS_LEN_MAX * 8).div_ceil(6);
@@ -34,7 +34,7 @@ const BLOB_DIGITS_MAX: usize = (ADDRESS_LEN_MAX * 8).div_ceil(6);
 pub enum Named {
     /// An endpoint, by its address blob.
     Whole([u8; ADDRESS_LEN_MAX]),
-    /// A host name or IP address, and a port; no endpoint has port 0.
+    /// A host name or IP address, and a port (never 0).
     Place(String, u16),
 }
 
@@ -52,7 +52,7 @@ pub fn text_of(blob: &[u8]) -> Option<String> {
     ))
 }
 
-/// Shortens a blob to at most `len` bytes with as many rails of the same endpoint as fit.
+/// Shortens a blob to at most `len` bytes: the same endpoint, with as many of its rails as fit.
 pub fn shortened(blob: &[u8; ADDRESS_LEN_MAX], len: usize) -> [u8; ADDRESS_LEN_MAX] {
     let Ok(address) = Address::decode(blob) else {
         return *blob;
@@ -69,7 +69,7 @@ pub fn shortened(blob: &[u8; ADDRESS_LEN_MAX], len: usize) -> [u8; ADDRESS_LEN_M
     }
 }
 
-/// The `HOST:PORT` part of a complete address before these digits.
+/// The `HOST:PORT` part of a complete address, to be followed by these digits.
 fn place_before(address: &Address, digits: &str) -> String {
     let place = place_of(address);
     match SCHEME.len() + place.len() + 1 + digits.len() > TEXT_LEN_MAX {
@@ -85,7 +85,7 @@ fn place_of(address: &Address) -> String {
     first.map_or(String::new(), |at| at.to_string())
 }
 
-/// True for the blob of a place: identities are never 0.
+/// True for the blob of a place, whose identity is 0 (an endpoint's never is).
 fn is_place(address: &Address) -> bool {
     (address.id, address.token) == (0, 0)
 }
@@ -94,7 +94,7 @@ fn is_place(address: &Address) -> bool {
 const DATAGRAM: u16 = 1_472;
 
 /// Encodes as many places as fit into a blob, which stands for any endpoint that answers at one of
-/// them. No endpoint has such a blob as its name.
+/// them. No endpoint itself has such a blob as its name.
 pub fn place_blob(at: &[SocketAddr]) -> [u8; ADDRESS_LEN_MAX] {
     let rail = |at: &SocketAddr| {
         let mut rail = UdpAddr::new(at.ip(), at.port()).rail();
@@ -105,15 +105,15 @@ pub fn place_blob(at: &[SocketAddr]) -> [u8; ADDRESS_LEN_MAX] {
     Address::new(0, 0, &rails).encode().0
 }
 
-/// Decodes the places in a blob; `None` if the blob is invalid or the address of an endpoint.
+/// Decodes the places in a blob; `None` if the blob is invalid, or is the address of an endpoint.
 pub fn places_of(blob: &[u8]) -> Option<Vec<SocketAddr>> {
     let address = Address::decode(blob).ok().filter(is_place)?;
     let rails = address.rails().iter();
     Some(rails.filter_map(|rail| UdpAddr::place(&rail)).collect())
 }
 
-/// Asks the places for their endpoints, for at most `time`: the blob of the first endpoint that
-/// answers. `key`: of the job, without which its endpoints do not answer.
+/// Asks the places for their endpoints, for at most `time`. Returns the blob of the first endpoint
+/// that answers. `key`: the job's key, without which its endpoints do not answer.
 pub fn ask(
     places: &[SocketAddr],
     time: Duration,

@@ -155,7 +155,7 @@ impl Opened {
     }
 }
 
-/// Number of ports to try where several are allowed: a rail and its standby need one port that is
+/// Number of ports to try if several are allowed: a rail and its standby rail need one port that is
 /// free for both.
 const PORT_TRIES: u32 = 16;
 
@@ -188,7 +188,7 @@ fn open_rails(
     let time: marline_rails::Clock = Arc::new(move || clock.now_ns());
     let mut opened = Opened::default();
     let mut choices = choices.into_iter().peekable();
-    // Fault scripts count rails as they were named, without standby rails.
+    // Fault scripts count the rails that settings name, without standby rails.
     let mut named = 0;
     while let Some(choice) = choices.next() {
         let behind = choices.next_if(|next| next.standby);

@@ -1,4 +1,4 @@
-//! Persistent buffered sends (`MPI_Bsend_init`) of Open MPI 4.1's pml/cm, which on a restart sends
+//! Persistent buffered sends (`MPI_Bsend_init`) of Open MPI 4.1's pml/cm, which at a restart sends
 //! the leftover state of the first message. Here each start except the first replaces the request
 //! by a new one (docs/design/mpi.md).
 
@@ -22,7 +22,7 @@ const ERR_INTERN: c_int = 17;
 const ERR_NO_MEM: c_int = 39;
 /// `OMPI_ERR_OUT_OF_RESOURCE`.
 const OUT_OF_RESOURCE: c_int = -2;
-/// Returned if there is no MPI behind this library: an error code in any MPI.
+/// Error code returned if there is no MPI behind this library; an error in any MPI.
 const ABSENT: c_int = 1;
 
 /// The arguments of `pml_isend_init` for a buffered send, without the mode.
@@ -80,16 +80,18 @@ fn open_mpi() -> Option<&'static OpenMpi> {
 /// Set once a buffered request was made.
 static SOME: AtomicBool = AtomicBool::new(false);
 
-/// Entries by request address. A freed request stays until its memory is reused for another
-/// persistent send: Open MPI reuses the memory of requests only for requests of the same kind.
+/// Entries by request address. The entry of a freed request stays until its memory is reused for
+/// another persistent send: Open MPI reuses the memory of requests only for requests of the same
+/// kind.
 fn requests() -> MutexGuard<'static, Option<HashMap<usize, Again>>> {
     static REQUESTS: Mutex<Option<HashMap<usize, Again>>> = Mutex::new(None);
     REQUESTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records a new persistent send; `send` is set if it is a buffered one.
+/// Records a new persistent send; `send` is given if it is a buffered send.
 ///
 /// # Safety
+///
 /// The request is one of Open MPI 4, and the datatype of `send` is valid.
 pub unsafe fn made(request: Handle, send: Option<(Send, MakeFn)>) {
     let Some(mpi) = open_mpi() else {
@@ -191,7 +193,7 @@ unsafe fn renew(mpi: &OpenMpi, request: *mut Handle) -> c_int {
     SUCCESS
 }
 
-/// Returns whether a request may have to be renewed; always `false` with another MPI.
+/// Returns whether any request may have to be renewed; always `false` with another MPI.
 fn are_some() -> bool {
     SOME.load(Ordering::Relaxed)
 }
@@ -247,7 +249,7 @@ mod tests {
     use std::sync::atomic::{AtomicI32, AtomicUsize};
 
     const COMMUNICATOR: usize = 0xc0;
-    /// Addresses of the first request and its replacement.
+    /// Addresses of the first request and of its replacement.
     const OLD: usize = 0x10;
     const NEW: usize = 0x20;
 

@@ -26,7 +26,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void, CStr};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-/// A poll of the provider is running, or there was none.
+/// A poll of the provider is running, or there has been none.
 const NO_POLL: u8 = 0;
 /// The last poll found nothing.
 const EMPTY: u8 = 1;
@@ -38,14 +38,14 @@ thread_local! {
     static POLL: Cell<u8> = const { Cell::new(NO_POLL) };
 }
 
-/// Called by the provider at the start of a poll of the calling thread (0), and at its end: it
-/// found nothing (1) or something (2).
+/// Called by the provider at the start of a poll of the calling thread (0), and at its end, if the
+/// poll found nothing (1) or something (2).
 #[no_mangle]
 pub extern "C" fn marline_poll(state: u8) {
     POLL.set(state);
 }
 
-/// `sched_yield(2)`, or nothing if a yield is known to be useless.
+/// Calls the real `sched_yield(2)`, unless the yield is known to be useless.
 #[no_mangle]
 pub extern "C" fn sched_yield() -> c_int {
     if is_left_out() {

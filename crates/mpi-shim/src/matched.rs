@@ -28,7 +28,7 @@ const SUCCESS: c_int = 0;
 const ERR_COUNT: c_int = 2;
 /// `MPI_ERR_NO_MEM` of Open MPI.
 const ERR_NO_MEM: c_int = 39;
-/// Returned if there is no MPI behind this library: an error code in any MPI.
+/// Error code returned if there is no MPI behind this library; an error in any MPI.
 const ABSENT: c_int = 1;
 
 /// `MPI_Status` of Open MPI 4 and 5.
@@ -114,8 +114,9 @@ pub struct Place {
 }
 
 impl OpenMpi {
-    /// The bytes of a noncontiguous place, or of a derived datatype, which may be noncontiguous;
-    /// `None`: contiguous, or Open MPI rejects the type, as it will in the call itself.
+    /// Number of bytes of a noncontiguous place, or of a derived datatype, which may be
+    /// noncontiguous; `None`: the place is contiguous, or Open MPI will reject the type in the call
+    /// itself.
     fn in_pieces(&self, place: Place) -> Option<i64> {
         let datatype = place.datatype;
         let (mut size, mut lower, mut extent, mut first, mut span) = (0, 0, 0, 0, 0);
@@ -137,7 +138,8 @@ impl OpenMpi {
         let len = len.filter(|_| told)?;
         let is_own = integers == 0 && addresses == 0 && types == 0;
         let is_dense = [lower, first] == [0; 2] && [extent, span] == [size as isize; 2];
-        // A derived type without gaps may still be out of order; one too long to pack is passed on.
+        // A derived type without gaps may still be out of order. A type too long to pack is passed
+        // on.
         (!is_dense || !is_own && c_int::try_from(len).is_ok()).then_some(len)
     }
 
@@ -266,9 +268,10 @@ unsafe extern "C" fn cancel(_: *mut c_void, _: c_int) -> c_int {
     SUCCESS
 }
 
-/// Open MPI and the bytes of the place, if this library must receive the message.
+/// Open MPI and the number of bytes of the place, if this library must receive the message.
 ///
 /// # Safety
+///
 /// As for `MPI_Mrecv`.
 unsafe fn wanted(place: Place, message: *mut Handle) -> Option<(&'static OpenMpi, i64)> {
     let mpi = pml_cm().filter(|_| place.count > 0)?;

@@ -36,7 +36,7 @@ type SendInitFn = unsafe extern "C" fn(
 ) -> c_int;
 
 const SUCCESS: c_int = 0;
-/// Returned if there is no MPI behind this library: an error code in any MPI.
+/// Error code returned if there is no MPI behind this library; an error in any MPI.
 const ABSENT: c_int = 1;
 /// Index of `pml_isend_init` in the pml's function table (`mca_pml_base_module_2_0_0_t`), the same
 /// in all Open MPI 4.
@@ -80,7 +80,7 @@ fn replace() -> Option<()> {
             free: transmute::<*mut c_void, TypeFn>(function(c"PMPI_Type_free")?),
         }
     };
-    // Only once: a second call would find this library's function.
+    // Only once: a second call would find this library's function in the table.
     OPEN_MPI.set(mpi).ok()?;
     slot.store(send_init as *mut c_void, Ordering::Release);
     Some(())
@@ -135,9 +135,10 @@ impl OpenMpi {
     }
 }
 
-/// Calls Open MPI's function for the same data, addressed from where the data begins.
+/// Calls Open MPI's function for the same data, with a buffer that begins where the data begins.
 ///
 /// # Safety
+///
 /// As for Open MPI's function.
 unsafe extern "C" fn send_init(
     buffer: *const c_void,

@@ -1,5 +1,5 @@
-//! An endpoint: the only API of the protocol. Its parts have their state in `state`; the folders
-//! above have the functions on them. A function that needs one part takes only that part.
+//! An endpoint, with the whole API of the protocol. Its parts keep their state in `state`; the
+//! folders above have their functions. A function that needs one part takes only that part.
 
 use crate::base::config::{Config, RailSpec};
 use crate::base::pairing::Pairing;
@@ -79,12 +79,13 @@ impl Node {
         }
     }
 
-    /// Sets the secret from which the epochs of single peers are made; before the first of them.
+    /// Sets the secret from which the epoch for each peer is derived. Call it before any epoch is
+    /// needed.
     pub fn set_secret(&mut self, secret: (u64, u64)) {
         self.local.secret = secret;
     }
 
-    /// Number of this life of the endpoint, as its groups know it.
+    /// Epoch of this endpoint, as its groups use it.
     pub fn epoch(&self) -> u32 {
         self.local.epoch
     }
@@ -99,8 +100,8 @@ impl Node {
         self.local.id
     }
 
-    /// The peer with this address, added if unknown (nothing is sent yet). The owner then has a
-    /// name for the peer, until [`Node::unname`].
+    /// Returns the peer with this address, and adds it if it is unknown; sends nothing. The peer
+    /// counts as named by the owner until [`Node::unname`].
     pub fn peer(&mut self, address: &Address) -> PeerId {
         if self.peer_named(address.id).is_none() {
             let (stats, events) = (&mut self.stats, &mut self.events);
@@ -125,12 +126,12 @@ impl Node {
         self.directory.by_id.get(&id).map(|&index| PeerId(index))
     }
 
-    /// Number of strangers with a conversation: peers whose address the owner has not.
+    /// Number of strangers (peers whose address the owner has not inserted) with a connection.
     pub fn strangers(&self) -> usize {
         self.directory.admission.strangers()
     }
 
-    /// Returns whether the endpoint with this id is kept in this slot.
+    /// Returns whether the endpoint with this id has this slot.
     pub fn knows(&self, slot: u32, id: u64) -> bool {
         let peer = self.directory.peers.get(slot as usize);
         peer.is_some_and(|peer| peer.address.id == id)
@@ -156,8 +157,8 @@ impl Node {
             .is_some_and(|conn| conn.session.closed && !conn.session.dead)
     }
 
-    /// Local rails and links of the paths to a peer, each with a flag: known to carry. For packets
-    /// outside the message protocol, which may be lost.
+    /// Local rails and links of the paths to a peer, each with a flag: the path is known to carry
+    /// packets. For packets outside the message protocol, which may be lost.
     pub fn paths_of(&self, peer: PeerId) -> impl Iterator<Item = (usize, u32, bool)> + '_ {
         let paths = self.conn(peer).into_iter().flat_map(|conn| &conn.paths);
         paths.filter_map(|path| {
@@ -166,9 +167,9 @@ impl Node {
         })
     }
 
-    /// Number of the payload checksum used with the peer, as agreed by HELLO or, before that, what
-    /// the first packets have. Single rails may have another. `None` for the endpoint itself, to
-    /// which nothing is summed.
+    /// Number of the payload checksum used with the peer: as agreed by HELLO, or the algorithm of
+    /// first packets before that. A single rail may use another one. `None` for the endpoint
+    /// itself, whose loopback messages carry no sums.
     pub fn peer_algorithm(&self, peer: PeerId) -> Option<u8> {
         self.conn(peer)
             .filter(|c| !c.session.own)
@@ -206,7 +207,7 @@ impl Node {
         }
     }
 
-    /// Calls `f` with the counters of one peer and of its paths, if it has a connection.
+    /// Calls `f` with the counters of one peer and of its paths, if the peer has a connection.
     pub fn for_peer(
         &self,
         peer: PeerId,
@@ -222,8 +223,8 @@ impl Node {
         }
     }
 
-    /// Heap bytes of reliability state: connections, windows, sent-packet rings, tables (not
-    /// payload). Unused capacity counts.
+    /// Heap bytes of reliability state: connections, windows, sent-packet rings, tables (no
+    /// payload). Includes unused capacity.
     pub fn reliability_bytes(&self) -> usize {
         let conns = self.directory.conns();
         let conns: usize = conns
@@ -252,13 +253,13 @@ impl Node {
         !self.run_queue.ready.is_empty() || self.asks_links()
     }
 
-    /// Messages to the peer that were posted and have not begun to leave.
+    /// Number of messages posted to the peer of which no byte has left.
     pub fn unsent_heads(&self, peer: PeerId) -> usize {
         self.conn(peer).map_or(0, |c| c.tx.queue.len())
     }
 
-    /// True if the payload of a message of `len` bytes may leave as soon as it is posted, not after
-    /// a rendezvous request.
+    /// True if the payload of a message of `len` bytes may leave as soon as the message is posted,
+    /// without a rendezvous request.
     pub fn is_ready_for(&self, peer: PeerId, len: u64) -> bool {
         let conn = self.conn(peer);
         len <= self.cfg.eager_max && conn.is_none_or(|c| c.credit.allows(len))
@@ -312,9 +313,9 @@ impl Node {
         self.incoming.receives().buffers()
     }
 
-    /// Id of a peer for which an operation waits while no timer will probe it and nothing is queued
-    /// for it. There must be none between two calls: its death would go unnoticed. The node's own
-    /// id stands for receives from any source.
+    /// Invariant check: the id of a peer for which an operation waits although no timer will probe
+    /// it and nothing is queued for it, so that its death would go unnoticed. Between two calls
+    /// there must be none. The node's own id stands for receives from any source.
     pub fn unasked(&self) -> Option<u64> {
         if self.incoming.forgets_any_source(&self.cfg) {
             return Some(self.local.id);
@@ -325,7 +326,7 @@ impl Node {
         self.peer_address(forgotten.peer).map(|a| a.id)
     }
 
-    /// The incoming messages, and what they use of the node.
+    /// The incoming messages, and the context that they need.
     #[inline]
     pub(crate) fn incoming(&mut self) -> (&mut Incoming, Context<'_>) {
         let ctx = Context {
@@ -341,7 +342,7 @@ impl Node {
         (&mut self.incoming, ctx)
     }
 
-    /// The outgoing messages, and what they use of the node.
+    /// The outgoing messages, and the context that they need.
     #[inline]
     pub(crate) fn outgoing(&mut self) -> (&mut Outgoing, Context<'_>) {
         let ctx = Context {
@@ -357,7 +358,7 @@ impl Node {
         (&mut self.outgoing, ctx)
     }
 
-    /// The parts of the node that its components use.
+    /// Context for the components: the other parts of the node.
     #[inline]
     pub(crate) fn context(&mut self) -> Context<'_> {
         self.outgoing().1
@@ -371,8 +372,8 @@ impl Node {
         self.directory.conn_mut(peer)
     }
 
-    /// Takes the connection out of the table, so that it and the rest of the node can be borrowed
-    /// at once. Every `take` is followed by a `put` in the same function.
+    /// Takes the connection out of the table, so that the connection and the rest of the node can
+    /// be borrowed at once. Every `take` is followed by a `put` in the same function.
     #[inline]
     pub(crate) fn take(&mut self, peer: PeerId) -> Option<Box<Conn>> {
         self.directory.peers.get_mut(peer.0 as usize)?.conn.take()

@@ -28,7 +28,7 @@ pub struct GroupV1 {
     pub descriptors: *const u8,
 }
 
-/// The function table. Only additions at its end are compatible; other changes get a new table.
+/// The function table. Functions may only be added at its end; any other change needs a new table.
 #[repr(C)]
 pub struct CollectivesV1 {
     /// Bytes of this table.
@@ -56,8 +56,8 @@ pub struct CollectivesV1 {
     pub progress: extern "C" fn() -> isize,
     /// Ends a group.
     pub close: extern "C" fn(group: isize) -> isize,
-    /// Sleeps up to a millisecond so that packets are batched: 1. Returns 0 without sleep if other
-    /// processes would wait for this one.
+    /// Sleeps up to a millisecond, so that packets arrive together; returns 1. Returns 0 without a
+    /// sleep if other processes would wait for this one.
     pub sleep_briefly: extern "C" fn() -> isize,
     /// Makes progress with one poll, without yielding the processor.
     pub look: extern "C" fn() -> isize,
@@ -69,7 +69,7 @@ pub struct CollectivesV1 {
 
 /// The broadcast completed.
 pub const ENDED_WELL: isize = 1;
-/// Not done: the network does not carry multicast.
+/// Not done, because the network does not carry multicast.
 pub const ENDED_NOT_CARRIED: isize = 2;
 /// Root and receiver disagree about the length.
 pub const ENDED_MISMATCH: isize = 3;
@@ -106,7 +106,7 @@ fn used() -> Result<Arc<DomainShared>, Errno> {
     used.upgrade().ok_or(Errno::NODEV)
 }
 
-/// The domain in use, as long as that is open; otherwise the first domain with an endpoint.
+/// The domain in use, as long as it is open; otherwise the first domain with an endpoint.
 fn find() -> Result<(Arc<DomainShared>, EpId), Errno> {
     let of = |shared: &Arc<DomainShared>| Some((shared.clone(), shared.engine.first_ep()?));
     if let Some(found) = used().ok().as_ref().and_then(of) {
@@ -251,7 +251,7 @@ extern "C" fn close(group: isize) -> isize {
     })
 }
 
-/// The collectives library's definitions of the same types.
+/// The same types, as the collectives library defines them.
 #[cfg(test)]
 #[allow(dead_code, clippy::duplicate_mod)]
 #[path = "../../collectives/src/provider.rs"]

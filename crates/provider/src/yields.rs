@@ -25,8 +25,8 @@ pub(crate) fn poll_ends(found_something: bool) {
 
 #[inline]
 fn tell(state: u8) {
-    /// The callback; null before the first lookup. (No lock or `Once`: a fork may happen
-    /// meanwhile.)
+    /// The callback; null before the first look-up. (No lock or `Once`, since a fork may happen
+    /// during the look-up.)
     static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
     let mut found = FOUND.load(Relaxed);
     if found.is_null() {

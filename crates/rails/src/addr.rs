@@ -13,7 +13,7 @@ const IP_AT: usize = 3;
 pub struct UdpAddr {
     /// IP address.
     pub ip: IpAddr,
-    /// Port, host order; never 0 in an address that was read.
+    /// Port in host order; never 0 in an address that was read.
     pub port: u16,
     /// Prefix length of the owner's subnet; 0 if unknown.
     pub prefix_len: u8,
@@ -29,7 +29,7 @@ impl UdpAddr {
         }
     }
 
-    /// Converts to a rail's address; index, writes and largest datagram are left to its owner.
+    /// Converts to a rail's address; its owner sets the index, the writes and the largest datagram.
     #[inline]
     pub fn rail(&self) -> RailAddr {
         let [low, high] = self.port.to_le_bytes();
@@ -50,7 +50,7 @@ impl UdpAddr {
         }
     }
 
-    /// The placeholder address of a rail that waits for its interface and will have this port.
+    /// The placeholder address of a rail that waits for its interface and will use this port.
     pub(crate) fn none_yet(port: u16) -> RailAddr {
         RailAddr::new(RailKind::Absent, &port.to_le_bytes())
     }

@@ -89,8 +89,8 @@ impl Rail for AnyRail {
 }
 
 /// The address of a group for rails of a kind; `None` if the kind has no groups. `id` is a random
-/// number that the members share, so two jobs rarely have groups at one address; if they do, each
-/// discards the other's packets, which name another group.
+/// number that the members share, so that two jobs rarely have groups at one address. If two jobs
+/// do, each discards the other's packets, which name another group.
 pub fn group_addr(kind: RailKind, id: u64) -> Option<RailAddr> {
     udp::group_addr(kind, id).or_else(|| verbs::group_addr(kind, id))
 }

@@ -23,7 +23,8 @@ pub struct Caps {
     pub latency_ns: u64,
     /// Packets of a link arrive in the order in which they were sent, or not at all.
     pub ordered: bool,
-    /// Packets of a link are lost only when the link breaks: no retransmission while it is up.
+    /// Packets of a link are lost only when the link breaks, so none is retransmitted while it is
+    /// up.
     pub lossless: bool,
     /// Every path takes packets of `datagram_max` bytes: no PMTU discovery.
     pub fixed_mtu: bool,
@@ -34,7 +35,7 @@ pub struct Caps {
     pub remote_write: RemoteWrites,
     /// The receiving half places or sees the bytes of a write before it hands over the write
     /// notification, and no byte of the write lands afterwards. A correct sum over the destination
-    /// then proves that the bytes landed, regardless of its earlier contents.
+    /// then proves that the bytes landed, whatever the memory contained before.
     pub knows_landed: bool,
     /// One send can reach a group of peers (multicast).
     pub groups: bool,
@@ -42,7 +43,7 @@ pub struct Caps {
     pub group_bounds: Option<GroupBounds>,
     /// The rail reads and writes peer memory with a single copy by the processor.
     pub one_copy: bool,
-    /// [`crate::TxBuffers::drain`] copies the unsent part of writes, and the links stay up.
+    /// [`crate::TxBuffers::drain`] copies the unsent parts of writes, and leaves the links up.
     pub copies_writes: bool,
     /// The rail is the standby of the rail before it: another kind at the same address and port,
     /// used only for peers that no other rail reaches.

@@ -1,7 +1,7 @@
 //! Decides which rails a process has: the kinds, their names in settings, and how they are opened.
 //!
 //! A name is `KIND:WHAT`, `KIND` for all usable rails of a kind, or `WHAT` alone for the default
-//! kind; each kind defines its WHAT. Each kind is a row of [`KINDS`].
+//! kind; each kind defines its own WHAT. Each kind is a row of [`KINDS`].
 
 use crate::any::AnyRail;
 use crate::fault::{Clock, FaultScript, Faulty};
@@ -16,14 +16,14 @@ use std::net::IpAddr;
 
 /// A kind of rail.
 struct Kind {
-    /// Its name in settings.
+    /// The kind's name in settings.
     name: &'static str,
-    /// The rails that the names denote; without names, all usable ones. A rail that waits for an
-    /// address waits for this IP version.
+    /// The rails that the names denote; without names, all usable rails. A rail whose interface has
+    /// no address yet waits for one of this IP version.
     choose: fn(&[String], IpVersion) -> Result<Vec<InterfaceChoice>, String>,
     /// Several rails may use one interface.
     paths: bool,
-    /// Opens one of them.
+    /// Opens a rail of this kind.
     open: fn(&RailChoice, &RailsConfig) -> Result<AnyRail, String>,
 }
 
@@ -72,7 +72,7 @@ const KINDS: &[Kind] = &[
 pub struct RailChoice {
     /// Index in [`KINDS`].
     kind: usize,
-    /// The name had no kind, so the rail is of the default kind.
+    /// The name gave no kind, so the rail is of the default kind.
     implied: bool,
     /// The rail is the standby of the rail before it.
     pub standby: bool,
@@ -83,8 +83,8 @@ pub struct RailChoice {
 }
 
 impl RailChoice {
-    /// The rail's name for people and statistics: the interface's name, prefixed by the kind if
-    /// that is not the default. The second rail on a port gets the suffix `/2`, and so on.
+    /// The rail's name in messages and statistics: the interface's name, prefixed by the kind
+    /// unless it is the default kind. The second rail on a port gets the suffix `/2`, and so on.
     pub fn name(&self) -> String {
         let name = match self.kind {
             0 => self.interface.name.clone(),
@@ -134,8 +134,8 @@ pub struct RailsConfig {
 }
 
 /// The rails that the names denote, in their order; without names, all usable rails of the default
-/// kind. A kind named alone that has no usable rail is an error only if no other rail was found.
-/// Errors are texts for people.
+/// kind. A kind without a usable rail is an error only if no other rail was found. Errors are texts
+/// for users.
 pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
     let names = names.iter().map(|name| name.trim());
     let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
@@ -150,7 +150,7 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
         let implied = what == Some(name);
         let what: Vec<_> = what.map(str::to_owned).into_iter().collect();
         let found = match (KINDS[kind].choose)(&what, version) {
-            // All rails of a kind were asked for and there are none: other names may suffice.
+            // The name asks for all rails of a kind, and there are none: other names may suffice.
             Err(why) if what.is_empty() => {
                 missing.get_or_insert(why);
                 continue;

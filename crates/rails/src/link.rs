@@ -29,13 +29,13 @@ pub struct Connected {
 /// Why a link is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownReason {
-    /// No process listens at the address, as the peer's host reports (or a firewall that resets
-    /// connections for it): the process may be gone. Only reported of a link that was never up, and
-    /// not of a peer that rejects the connection.
+    /// The peer's host reports that no process listens at the address (or a firewall that resets
+    /// connections does so in its place): the process may be gone. Reported only of a link that was
+    /// never up, and not if the peer itself rejects the connection.
     Refused,
     /// No answer arrived in time.
     Unanswered,
-    /// The peer closed it.
+    /// The peer closed the link.
     Closed,
     /// The connection broke, with the errno.
     Broken(i32),
@@ -45,24 +45,24 @@ pub enum DownReason {
 
 /// Making and ending links.
 pub trait Links {
-    /// Adds a user to the link to a peer's rail and makes the link if there is none. If the rail
+    /// Adds a user to the link to a peer's rail, and makes the link if there is none. If the rail
     /// knows that the address is unreachable, the link loses all packets. An incoming connection
-    /// becomes the link of the address that its peer named.
+    /// becomes the link of the address that its peer stated.
     fn connect(&mut self, to: &RailAddr) -> Connected;
 
-    /// Reports that packets sent on the link arrive, as acks on any path show. A rail whose kernel
-    /// resolves neighbour addresses (ARP, NDP) confirms the neighbour entry, so that the kernel
-    /// need not probe over the same link.
+    /// Reports that packets sent on the link arrive, according to acks on any path. A rail whose
+    /// kernel resolves neighbour addresses (ARP, NDP) confirms the neighbour entry, so that the
+    /// kernel need not probe over the same link.
     fn works(&mut self, link: LinkId);
 
-    /// Reports that no packet sent on the link is being acked; called repeatedly while the silence
+    /// Reports that no packet sent on the link is acknowledged; called repeatedly while the silence
     /// lasts. A rail whose neighbours may be waiting for address resolution announces its own
     /// address to them.
     fn silent(&mut self, link: LinkId);
 
-    /// Asks for another way through the network after a long silence, for example by a connection
-    /// from another source port. A connectionless rail is given another flow instead. Returns
-    /// whether the rail tries another way.
+    /// Asks for another route through the network after a long silence, for example by a connection
+    /// from another source port. (A connectionless rail is given another flow instead.) Returns
+    /// whether the rail tries another route.
     fn reroute(&mut self, link: LinkId) -> bool;
 
     /// Removes a user; the last one ends the link. No later event names the link.
@@ -170,7 +170,7 @@ impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
         Some(self.rows.get(link.0 as usize)?.as_ref()?.key)
     }
 
-    /// All links in the order of their numbers.
+    /// All links in order of number.
     pub fn iter(&self) -> impl Iterator<Item = (LinkId, &K, &T)> {
         let rows = self.rows.iter().enumerate();
         rows.filter_map(|(at, row)| {

@@ -13,13 +13,14 @@ const DATAGRAM: u16 = 1_472;
 /// First pause before a question is repeated; it doubles.
 const PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// Even if every host reports the port as unused, a process may be about to open it.
+/// Time for which all places are asked again although each host reports its port as unused: a
+/// process may be about to open the port.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// Why no endpoint is known to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
-    /// No route leads there.
+    /// No route leads to any of the places.
     NoWay,
     /// The host reports that the port is unused (ICMP port unreachable).
     Refused,
@@ -107,9 +108,9 @@ pub type Sum = fn(&[u8]) -> u32;
 /// Computes the tags of questions, for a job with a key.
 pub type Tag<'a> = Option<&'a dyn Fn(&[u8]) -> u64>;
 
-/// Asks which endpoint listens at these places and repeats until `time` is over. Returns the
-/// address of the first that answers, as an unchecked blob. `number` is random and secret, so that
-/// third parties cannot forge an answer.
+/// Asks which endpoint listens at these places, and repeats the question until `time` is over.
+/// Returns the address of the first endpoint that answers, as an unchecked blob. `number` is random
+/// and secret, so that third parties cannot forge an answer.
 pub fn ask(
     places: &[SocketAddr],
     number: u64,

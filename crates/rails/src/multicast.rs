@@ -35,15 +35,15 @@ pub enum GroupError {
     NoGroup,
     /// The rail or the network's switch accepts no more groups.
     Full,
-    /// The system refused, with its errno.
+    /// The system refused, with this errno.
     System(i32),
 }
 
 /// Sending half of a rail with groups.
 pub trait Groups {
-    /// Joins the group at `group`: packets that other members send to it arrive at this rail; its
-    /// own do not. The address has the rail's kind and that kind's bytes for groups (UDP: a
-    /// multicast IP address and a port).
+    /// Joins the group at `group`: packets that other members send to it arrive at this rail;
+    /// packets that this rail sends do not. The address has the rail's kind, and the bytes that
+    /// this kind uses for groups (UDP: a multicast IP address and a port).
     fn join(&mut self, group: &RailAddr) -> Result<GroupLink, GroupError>;
 
     /// Leaves a group. Packets in flight may still arrive.

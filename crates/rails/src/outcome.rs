@@ -3,7 +3,7 @@
 /// The outcome of one `send`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// All packets were accepted (and may still be lost on the way).
+    /// All packets were accepted; they may still be lost on the way.
     Sent,
     /// No room: nothing was sent; try again later.
     Busy,

@@ -23,8 +23,8 @@ pub fn same_network(a: &RailAddr, b: &RailAddr) -> bool {
     }
 }
 
-/// Returns whether two addresses of one kind belong to one host. An IP address that two hosts share
-/// counts as one host.
+/// Returns whether two addresses of one kind belong to one host. Hosts that have the same IP
+/// address count as one.
 pub fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
     match (UdpAddr::read(a), UdpAddr::read(b)) {
         (Some(x), Some(y)) => a.kind == b.kind && x.ip == y.ip,
@@ -34,7 +34,7 @@ pub fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
     }
 }
 
-/// Returns a number that two addresses of one host have in common (FNV-1a of the kind and the bytes
+/// Returns a number that is equal for all addresses of one host (FNV-1a of the kind and the bytes
 /// that [`same_host`] compares).
 pub fn host_hash(addr: &RailAddr) -> u64 {
     let fnv = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -78,7 +78,7 @@ fn network(addr: &RailAddr) -> &[u8] {
 /// container software gives its bridge the same address on every host. Otherwise both processes run
 /// on one host and use these addresses.
 pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
-    // Any kind over IP counts: the owner does not name its standby rails.
+    // Any kind over IP counts, since owners do not advertise their standby rails.
     let ip = |addr: &RailAddr| UdpAddr::read(addr).map(|addr| addr.ip);
     let same = |a: &RailAddr, b: &RailAddr| ip(a).is_some() && ip(a) == ip(b);
     let ours = |remote: &RailAddr| locals.iter().any(|l| same(l, remote));

@@ -31,7 +31,7 @@ impl PlainBuffers {
         }
     }
 
-    /// See [`TxBuffers::lend`].
+    /// As [`TxBuffers::lend`].
     #[inline]
     pub fn lend(&mut self) -> Option<BufId> {
         let free = self.all.iter().position(|b| b.0 == BufState::Free);
@@ -72,7 +72,7 @@ impl PlainBuffers {
         self.all[id.0 as usize] = (state, memory);
     }
 
-    /// Frees a buffer that the rail is done with or the borrower does not use.
+    /// Frees a buffer that the rail has finished with, or that its borrower does not use.
     #[inline]
     pub fn free(&mut self, id: BufId) {
         debug_assert_ne!(self.all[id.0 as usize].0, BufState::Free, "freed twice");

@@ -2,7 +2,7 @@
 
 use crate::sys::Errno;
 
-/// A range of ports that are tried in turn, since each serves one socket per address.
+/// A range of ports that are tried in turn, since each port serves one socket per address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
     least: u16,
@@ -57,8 +57,8 @@ impl Ports {
         self.least + (from_least % self.count()) as u16
     }
 
-    /// The ports left to try after this one; `None` if there are none. For [`Ports::ANY`] the
-    /// kernel chooses again on each call.
+    /// The ports left to try after this one; `None` if there are none. With [`Ports::ANY`] the
+    /// kernel chooses anew on each call.
     pub fn after(&self, port: u16) -> Option<Ports> {
         if *self == Ports::ANY {
             return Some(Ports::ANY);
@@ -87,7 +87,7 @@ impl Ports {
     }
 
     /// The port of a group that asks for `port`: within the range, and the same in all processes. A
-    /// group has its own IP address, so no rail's port is taken.
+    /// group has its own IP address, so it does not take a rail's port.
     pub(crate) fn of_group(&self, port: u16) -> u16 {
         match self.range {
             false => port,

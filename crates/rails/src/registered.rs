@@ -1,10 +1,10 @@
 //! Memory that peers may write directly, with the ranges in which bytes may land.
 //!
-//! The receiving half lands bytes outside the engine's lock, so this file's lock is held while the
+//! The receiving half lands bytes outside the engine's lock, so it holds this file's lock while the
 //! kernel copies: after [`Registrations::remove`] returns, no byte lands.
 //!
-//! Bytes never land twice in one place: a duplicate or late datagram may be damaged, and the bytes
-//! there may already have been summed and counted.
+//! No byte lands twice in one place: a duplicate or late datagram may be damaged, while the bytes
+//! in place may already have been summed and counted.
 
 use crate::sys::Place;
 use marline_wire::DirectHead;
@@ -80,7 +80,7 @@ impl Registrations {
         self.count.store(all.len(), Relaxed);
     }
 
-    /// Marks bytes as right: afterwards no byte lands on them.
+    /// Marks bytes as verified: afterwards no byte lands on them.
     pub fn seal(&self, key: u64, range: Range<u64>) {
         if let Some(row) = self.lock().iter_mut().find(|g| g.key == key) {
             row.add(range);
@@ -95,8 +95,8 @@ impl Registrations {
         row.is_some_and(|g| g.done.iter().any(within))
     }
 
-    /// Calls `land` to receive a direct write into its place and records the range if `land`
-    /// returns `true` (all bytes arrived); `None` if the write has no place (any more).
+    /// Calls `land` to receive a direct write into its place, and records the range if `land`
+    /// returns `true` (all bytes arrived). `None` if the write has no place, or no longer.
     pub fn land<T>(
         &self,
         head: &DirectHead,

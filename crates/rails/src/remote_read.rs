@@ -22,19 +22,18 @@ pub struct Read {
 /// Reading peer memory, and having ours read.
 pub trait RemoteRead: RemoteWrite {
     /// Lets peers read `len` bytes at `base` until [`RemoteWrite::deregister`]. Returns the key
-    /// that they use, never 0; `None` if that is impossible at present or for this kind.
+    /// that they use, never 0; `None` if that is impossible at present or with this kind of rail.
     fn offer(&mut self, base: *const u8, len: usize) -> Option<u64>;
 
     /// Lets the rail's own device read memory until [`RemoteWrite::deregister`], as the source of
-    /// later writes ([`crate::Write::source`]). Returns the key for those writes; always `None` on
-    /// a rail whose writes are no cheaper with a key. If the memory cannot be opened, the key names
-    /// nothing.
+    /// later writes ([`crate::Write::source`]). Returns the key for those writes; `None` on a rail
+    /// whose writes are no cheaper with a key. If registration fails, the key names no memory.
     fn open(&mut self, pieces: &[Piece]) -> Option<u64>;
 
     /// Begins a read of memory that the peer offers. `Sent`: a [`crate::RailEvent::Pulled`] with
-    /// the read's token follows, after which no byte lands; the same holds after
-    /// [`RemoteWrite::deregister`] of the destination key or [`crate::TxBuffers::drain`], which
-    /// need no event. Any other outcome: the read did not begin.
+    /// the read's token follows, and no byte lands after it. Nor does any after
+    /// [`RemoteWrite::deregister`] of the destination key or [`crate::TxBuffers::drain`], which may
+    /// suppress the event. Any other outcome: the read did not begin.
     fn read(&mut self, link: LinkId, read: &Read) -> SendOutcome;
 }
 

@@ -12,16 +12,17 @@ use marline_wire::DirectHead;
 /// How a rail writes, and what the write notification implies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RemoteWrites {
-    /// Not at all.
+    /// The rail does not write.
     #[default]
     None,
-    /// The notification may arrive before the write or without it (as on unreliable connections).
+    /// The notification may arrive before the write, or without the write (as on unreliable
+    /// connections).
     Unordered,
-    /// The notification arrives after the write and never without it (as on reliable connections).
+    /// The notification never arrives before the write or without it (as on reliable connections).
     Ordered,
-    /// Writes are datagrams ([`DirectWrite::write_direct`]): the bytes have been read when the call
-    /// returns, and are lost or late as packets are. No byte lands on a range that has landed once
-    /// or is known to be right ([`DirectWrite::seal`]).
+    /// Writes are datagrams ([`DirectWrite::write_direct`]): their bytes have been read when the
+    /// call returns, and may be lost or late like packets. No byte lands on a range where bytes
+    /// have landed or were verified ([`DirectWrite::seal`]).
     Direct,
 }
 
@@ -90,8 +91,8 @@ pub trait RemoteWrite {
 
 /// Writes by datagrams.
 pub trait DirectWrite: RemoteWrite {
-    /// Like [`RemoteWrite::write`] by datagrams: the bytes of `write` leave in datagrams of up to
-    /// `segment` bytes behind `packet` (the notification of an earlier write, or empty). The
+    /// Like [`RemoteWrite::write`], but by datagrams: the bytes of `write` leave in datagrams of up
+    /// to `segment` bytes behind `packet` (the notification of an earlier write, or empty). The
     /// notification of this write is sent later, so that the receiver sums the bytes while the
     /// kernel's copy is still in the cache.
     fn write_direct(
@@ -103,19 +104,19 @@ pub trait DirectWrite: RemoteWrite {
         flow: u8,
     ) -> SendOutcome;
 
-    /// Marks bytes of a registration as right: no byte lands there afterwards.
+    /// Marks bytes of a registration as verified: no byte lands there afterwards.
     fn seal(&mut self, key: u64, offset: u64, len: u64);
 
-    /// Reports that bytes landed damaged. If that is frequent, the network may reorder datagrams,
+    /// Reports that bytes landed damaged. If that happens often, the network may reorder datagrams,
     /// which only the sums reveal.
     fn damaged(&mut self);
 
-    /// Returns whether these bytes of a registration have landed, right or not.
+    /// Returns whether these bytes of a registration have landed, correct or not.
     fn landed(&self, key: u64, offset: u64, len: u64) -> bool;
 }
 
 /// `no_remote_write!(Tx)`: implements the traits for a rail that does not write
-/// ([`RemoteWrites::None`]) and is never asked to.
+/// ([`RemoteWrites::None`]); their methods are never called.
 #[macro_export]
 macro_rules! no_remote_write {
     ($tx:ty) => {

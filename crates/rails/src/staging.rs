@@ -1,5 +1,5 @@
-//! Staging memory: the rail's own memory, registered in advance, into which peers write and from
-//! which data is copied, so that no application memory need be registered.
+//! Staging memory: registered memory of the rail, into which peers write and from which the data is
+//! copied, so that no application memory need be registered.
 
 use crate::remote_write::RemoteWrite;
 
@@ -7,12 +7,12 @@ use crate::remote_write::RemoteWrite;
 pub trait Staging: RemoteWrite {
     /// Lets peers write into `len` bytes of staging memory until [`RemoteWrite::deregister`].
     /// Returns the key that they use; `None` if the length, the present state or the kind does not
-    /// allow it. The memory has stale contents. A late write may land after the key has ended, and
-    /// so among later staged data: only a sum reveals it.
+    /// allow it. The memory has stale contents. A late write may land after its key has ended,
+    /// among data staged later: only a sum reveals that.
     fn stage(&mut self, len: usize) -> Option<u64>;
 
-    /// Hands bytes of staging memory to `to` as they are; `false` if the key names none or the
-    /// range exceeds it.
+    /// Passes bytes of staging memory to `to` as they are; `false` if the key is unknown or the
+    /// range exceeds its memory.
     fn unstage(&self, key: u64, offset: u64, len: usize, to: &mut dyn FnMut(&[u8])) -> bool;
 }
 

@@ -51,16 +51,16 @@ pub trait TxBuffers {
         flow: u8,
     ) -> SendOutcome;
 
-    /// Abandons all buffers and writes in flight, however long the hardware would take: after the
-    /// return none of that memory is read. Events of them may be omitted.
+    /// Abandons all buffers and writes in flight without waiting for the hardware: after the return
+    /// none of their memory is read. Their events may be omitted.
     fn drain(&mut self);
 
-    /// Buffers, writes and reads that the rail has posted to its device so far. A rail whose sends
-    /// copy does not count.
+    /// Number of buffers, writes and reads that the rail has posted to its device so far. Always 0
+    /// for a rail whose sends copy.
     fn given(&self) -> u64;
 
-    /// The lowest post count (see `given`) of the requests that completed since the previous call,
-    /// as of the last poll; `u64::MAX` if none completed. The caller can thus tell a slow device
-    /// from a stuck request: older requests that still complete mean progress.
+    /// The lowest post count (see `given`) among the requests that completed since the previous
+    /// call; `u64::MAX` if none completed. By this the caller tells a slow device, whose old
+    /// requests still complete, from a stuck one.
     fn take_done(&mut self) -> u64;
 }

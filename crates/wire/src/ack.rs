@@ -25,7 +25,7 @@ pub struct Ack<M = AckMasks> {
 pub struct AckMasks {
     /// Masks in use.
     pub count: u8,
-    /// The masks; those from `count` on are zero.
+    /// The masks; masks from `count` on are zero.
     pub bits: [u64; ACK_MASKS_MAX],
 }
 
@@ -68,7 +68,7 @@ impl Ack<MasksView<'_>> {
         }
     }
 
-    /// A copy that outlives its packet, if it has a single mask, as the reply to a message has.
+    /// A copy that outlives its packet, if the ack has a single mask, as in the reply to a message.
     #[inline]
     pub fn lone(&self) -> Option<Ack<LoneMask>> {
         Some(Ack {
@@ -105,7 +105,7 @@ impl<M> Ack<M> {
     }
 }
 
-/// Reads an ack from its whole frame: masks fill the rest after the fixed part.
+/// Reads an ack from its whole frame: the masks fill the frame after the fixed part.
 pub(crate) fn read_ack(b: &[u8], aux: u16, word: u32) -> Result<Ack<MasksView<'_>>, BadFrame> {
     let base = u64_at(b, 8);
     if word > u16::MAX as u32 || base > crate::PACKET_NUMBER_MAX {

@@ -18,9 +18,9 @@ const LINE: usize = 64;
 /// The version, at the offset of a packet's version.
 const DIRECT_VERSION: u8 = VERSION | 0x80;
 
-/// The head of a direct write. It only has an effect with a key that its sender was told, and where
-/// no byte has landed yet; a packet brings the sum of the bytes. So the check need only detect
-/// damage by a broken rail: wrong bytes, or bytes from the middle of other data.
+/// The head of a direct write. The head only has an effect with a key that its sender was told, and
+/// where no byte has landed yet; the sum of the bytes comes in a packet. So the check need only
+/// detect damage by a broken rail: wrong bytes, or bytes from the middle of other data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectHead {
     /// The receiver's key ([`crate::Rkey`]).
@@ -29,10 +29,10 @@ pub struct DirectHead {
     pub offset: u64,
     /// Bytes for the registered memory.
     pub len: u32,
-    /// Length of the packet before those bytes.
+    /// Length of the packet before the bytes.
     pub packet_len: u16,
-    /// Extra lines of 64 bytes before those bytes, which make the last datagram shorter than the
-    /// others, so that receivers (GRO) recognise it.
+    /// Extra lines of 64 bytes before those bytes. They make the last datagram shorter than the
+    /// others, by which receivers (GRO) recognise the end.
     pub spare: u8,
 }
 

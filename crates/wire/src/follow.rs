@@ -1,5 +1,5 @@
-//! Heads of packets that differ from their predecessor in three fields only: consecutive fragments
-//! of a long message.
+//! Heads of packets that differ from the head before in three fields only: consecutive fragments of
+//! a long message.
 
 use crate::frame::{is_data, DATA_LEN};
 use crate::header::{u32_at, Header, FLAGS_AT, HEADER_LEN, NUMBER_AT};
@@ -20,8 +20,8 @@ const _: () = assert!(FRAGMENT_SUM_AT.is_multiple_of(8) && NUMBER_AT.is_multiple
 pub struct FragmentHead([u8; FRAGMENT_HEAD_LEN]);
 
 impl FragmentHead {
-    /// The head of `packet`, if its only frame is a DATA frame. Drops the CRC and all flags except
-    /// those that concern the data's reliability, and the tag's.
+    /// The head of `packet`, if its only frame is a DATA frame. Drops the CRC, and all flags except
+    /// those for the data's reliability and the tag.
     pub fn of(packet: &[u8], head_len: usize) -> Option<FragmentHead> {
         let head: &[u8; FRAGMENT_HEAD_LEN] = packet.first_chunk()?;
         if head_len != FRAGMENT_HEAD_LEN || !is_data(&head[HEADER_LEN..]) {
@@ -52,8 +52,8 @@ impl FragmentHead {
     /// Returns whether `packet` begins with this head, with another packet number and fragment
     /// offset (bytes in the message). Ignores the CRC and the sum.
     ///
-    /// The expected words are computed in registers and compared one by one, since a head that was
-    /// just written would still be in the store buffer.
+    /// The expected words are computed in registers and compared one by one: a head just written to
+    /// memory would still be in the store buffer.
     #[inline]
     pub fn leads(&self, packet: &[u8], number: u64, offset: u64) -> bool {
         let Some(packet) = packet.first_chunk::<FRAGMENT_HEAD_LEN>() else {

@@ -23,16 +23,16 @@ pub const FLAG_DELIVERY: u8 = 4;
 pub const FLAG_READ_REPLY: u8 = 8;
 /// The message's payload has no sum (a setting, by length) and is not checked.
 pub const FLAG_UNSUMMED: u8 = 16;
-/// Some bytes of this message were written ([`Written`]) and did not arrive: deregister before
-/// placing this fragment, so that no late write lands.
+/// Some bytes of this message were written ([`Written`]) and did not arrive: before placing this
+/// fragment, deregister the memory, so that no late write lands.
 pub const FLAG_DEREGISTER: u8 = 32;
 /// A remote write: the message goes into the registered memory with the tag as key, at the offset
 /// in `data`. It matches no receive and always waits for its grant.
 pub const FLAG_PUT: u8 = 64;
 
-/// The remote write or READ is a part of a larger operation and is not counted separately.
+/// The remote write or READ is a part of a larger operation, and is not counted separately.
 pub const FLAG_PART: u8 = 2;
-/// With a grant of nothing: the remote write names no writable memory.
+/// In a grant of no bytes: the remote write does not name writable memory.
 pub const FLAG_REFUSED: u8 = 128;
 
 /// In a head: an RPC to the peer's engine, or its reply. The message matches no receive, is
@@ -91,7 +91,8 @@ pub struct Eager {
 pub struct Data {
     /// Message number, or READ number with [`FLAG_READ_REPLY`].
     pub number: u32,
-    /// Only [`FLAG_READ_REPLY`], [`FLAG_DELIVERY`], [`FLAG_UNSUMMED`] and [`FLAG_DEREGISTER`].
+    /// Flags, of which only [`FLAG_READ_REPLY`], [`FLAG_DELIVERY`], [`FLAG_UNSUMMED`] and
+    /// [`FLAG_DEREGISTER`] occur here.
     pub flags: u8,
     /// Offset in the message, a multiple of [`BLOCK_BYTES`].
     pub offset: u64,
@@ -119,7 +120,8 @@ pub struct Grant {
     pub flags: u8,
     /// Bytes below this offset may be sent.
     pub upto: u64,
-    /// Total bytes that the receiver wants; less than the message's length if truncated.
+    /// Total bytes that the receiver wants; less than the message's length if it truncates the
+    /// message.
     pub wanted: u64,
 }
 
@@ -194,7 +196,7 @@ pub struct Read {
     pub key: u64,
     /// Offset inside the region in bytes.
     pub addr: u64,
-    /// Bytes wanted.
+    /// Number of bytes wanted.
     pub len: u64,
     /// Bytes granted from the start.
     pub upto: u64,
@@ -253,13 +255,13 @@ pub enum Frame<H = Hello<'static>, M = AckMasks> {
     },
     /// Too many packets on this path arrive damaged: use other paths.
     Corrupt {
-        /// The path, as in [`crate::Header::path`] of those packets.
+        /// The path's code: [`crate::Header::path`] of the damaged packets.
         path: u16,
     },
 }
 
-/// A frame in its received packet. It is passed through three calls before it takes effect, so it
-/// is small.
+/// A frame in its received packet. Kept small, since it is passed through three calls before it
+/// takes effect.
 pub type FrameView<'a> = Frame<HelloView<'a>, MasksView<'a>>;
 
 const _: () = assert!(size_of::<FrameView<'_>>() <= 64);
@@ -389,7 +391,7 @@ impl<'a> FrameView<'a> {
         }
     }
 
-    /// Reads the frame at the start of `b` (the rest of the packet's head) and checks every field
+    /// Reads the frame at the start of `b` (the rest of the packet's head), and checks every field
     /// that can be checked without state.
     #[inline]
     pub(crate) fn read(b: &'a [u8]) -> Result<(FrameView<'a>, usize), BadFrame> {
@@ -571,7 +573,7 @@ fn read_offer(b: &[u8], flags: u8, aux: u16, word: u32) -> Offer {
 
 fn read_written(b: &[u8], flags: u8, word: u32) -> Result<Written, BadFrame> {
     let (offset, total, len) = (u64_at(b, 8), u64_at(b, 16), u64_at(b, 24));
-    // A message without bytes is never written.
+    // A fragment without bytes is never written.
     if len == 0 || len > u32::MAX as u64 || !covers(offset, len, total) {
         return Err(BadFrame);
     }

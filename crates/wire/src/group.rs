@@ -34,13 +34,14 @@ use crate::packet::ParseError;
 pub const GROUP_HEAD_LEN: usize = 40;
 /// Bytes of a chunk's head.
 pub const CHUNK_HEAD_LEN: usize = 48;
-/// Most members that a TAIL names; to ask more, it names none and asks all.
+/// Most members that a TAIL names. A TAIL that asks more members names none, which means all.
 pub const ASKED_MAX: usize = 8;
 /// Number of masks in a NACK, which covers 128 chunks.
 const GAP_MASKS: usize = 2;
 /// Most chunks covered by one parity.
 pub const PARITY_MAX: u8 = 32;
-/// Bytes of a piece. With all heads it fits into 576 bytes, which every IPv4 host takes (RFC 1122).
+/// Bytes of a piece: with all heads it fits into 576 bytes, which every IPv4 host accepts (RFC
+/// 1122).
 pub const PIECE_LEN: u32 = 384;
 /// Pieces of a chunk, at most: a longer chunk than any datagram.
 pub const PIECES_MAX: u16 = 255;
@@ -63,7 +64,7 @@ pub struct GroupHead {
     pub algorithm: u8,
     /// Random id of the group.
     pub group: u64,
-    /// Random token of the group; a packet with a wrong one is counted and dropped.
+    /// Random token of the group; packets with another token are counted and dropped.
     pub token: u32,
     /// The sender's member number.
     pub member: u16,
@@ -71,7 +72,7 @@ pub struct GroupHead {
     pub src_id: u64,
     /// The sender's epoch.
     pub src_epoch: u32,
-    /// The rail it was sent on, among those that the group uses.
+    /// The rail on which the packet was sent, as an index among the group's rails.
     pub network: u8,
     /// [`GroupHead::FLAG_MULTICAST`].
     pub flags: u8,
@@ -112,7 +113,7 @@ impl GroupHead {
     }
 }
 
-/// A chunk of a broadcast, a piece of one, or the parity of several.
+/// A chunk of a broadcast, a piece of a chunk, or the parity of several chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// The member that sends the broadcast.
@@ -128,10 +129,10 @@ pub struct Chunk {
     pub len: u32,
     /// Length of the broadcast in bytes.
     pub total: u64,
-    /// 0: a chunk. Otherwise the payload is the exclusive or of this many chunks, beginning with
-    /// this one.
+    /// 0: a chunk. Otherwise a parity: the payload is the exclusive or of this many chunks,
+    /// beginning with this one.
     pub parity: u8,
-    /// 0: a whole chunk. Else the piece of this number, from 1 on: `offset` and `len` are the
+    /// 0: a whole chunk. Otherwise the number of a piece, from 1 on: `offset` and `len` are the
     /// piece's own.
     pub piece: u8,
     /// The root's memory waits for the acknowledgement of this chunk and all before.
@@ -142,12 +143,12 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Where a piece begins in its chunk, in bytes; 0 of a whole chunk.
+    /// Offset in bytes of a piece in its chunk; 0 for a whole chunk.
     pub fn within(&self) -> u32 {
         (self.piece.max(1) as u32 - 1) * PIECE_LEN
     }
 
-    /// Seed of the sum of its payload: a payload counts in its own place only.
+    /// Seed of the payload's sum, so that a payload is correct in its own place only.
     pub fn seed(&self, group: u64) -> u64 {
         let mut z = group ^ (self.root as u64) << 8 ^ self.parity as u64;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -205,10 +206,10 @@ impl Chunk {
 /// Flags of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AckFlags {
-    /// Multicast does not reach the member, or one whose acknowledgements it aggregates
-    /// (unreachable member).
+    /// Multicast does not reach the member, or a member whose acknowledgements it aggregates.
     pub unreachable: bool,
-    /// One of these members lost many packets recently: the root should reduce its rate.
+    /// The member, or one whose acknowledgements it aggregates, lost many packets recently: the
+    /// root should reduce its rate.
     pub lossy: bool,
 }
 
@@ -278,7 +279,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// These members, if few enough to be named; otherwise none, which stands for all.
+    /// These members if they are few enough to be named; otherwise none, which stands for all.
     pub fn of(members: &[u16]) -> Asked {
         let mut asked = Asked::default();
         if let Some(slots) = asked.members.get_mut(..members.len()) {
@@ -288,16 +289,16 @@ impl Asked {
         asked
     }
 
-    /// Their member numbers.
+    /// The member numbers; empty: all.
     pub fn members(&self) -> &[u16] {
         &self.members[..self.count as usize]
     }
 }
 
-/// Control words that members exchange beside chunks.
+/// Control words that members exchange in addition to chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupWord {
-    /// All chunks below a number arrived; a co-root states this for all members of its part.
+    /// All chunks below a number arrived; a co-root reports this for all members of its part.
     Ack {
         /// The root of the chunks.
         root: u16,
@@ -313,13 +314,13 @@ pub enum GroupWord {
         /// The missing chunks.
         gaps: Gaps,
     },
-    /// All chunks below a number have been sent: a member that misses some must ask for them.
+    /// All chunks below a number have been sent: members that miss some must ask for them.
     Tail {
         /// The root of the chunks.
         root: u16,
         /// The number.
         next: u64,
-        /// Members that shall report their progress; none: all that acknowledge to the sender.
+        /// Members that must report their progress; none: all that acknowledge to the sender.
         asked: Asked,
     },
     /// No content; its arrival shows that multicast reaches the member.
@@ -360,7 +361,7 @@ impl GroupWord {
         }
     }
 
-    /// Reads the word at the start of `b`; returns also its length.
+    /// Reads the word at the start of `b`. Also returns the word's length.
     fn read(b: &[u8]) -> Option<(GroupWord, usize)> {
         let (&[kind, count], root) = (b.first_chunk()?, u16_at(b.get(..8)?, 2));
         let body = |len: usize| b.get(8..8 + len);
@@ -418,7 +419,7 @@ fn put_all<const N: usize>(out: &mut [u8], values: [u64; N]) {
 /// A received packet of a group, whose head CRC passed and whose words are all valid.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupPacket<'a> {
-    /// Its sender and its group.
+    /// The packet's sender and group.
     pub head: GroupHead,
     bytes: &'a [u8],
     /// Offset of the end of the words.

@@ -45,7 +45,7 @@ pub struct Header {
     pub algorithm: u8,
     /// Destination endpoint's random id.
     pub dst_id: u64,
-    /// Destination's random token of this life; a packet with a wrong one is counted and dropped.
+    /// Destination's random token of this life; packets with another token are counted and dropped.
     pub dst_token: u32,
     /// Index the destination keeps for the source, or [`SLOT_UNKNOWN`]. A hint only.
     pub dst_slot: u32,
@@ -64,14 +64,14 @@ pub struct Header {
 impl Header {
     /// The sender waits for the ack of this packet: ack at once, on this path.
     pub const FLAG_ACK_NOW: u8 = 1;
-    /// Nothing in this packet needs an ack (pure acks, pongs); it is not acknowledged.
+    /// Nothing in this packet needs an ack (pure acks, pongs), and it is not acknowledged.
     pub const FLAG_NO_ACK: u8 = 2;
     /// The sender has lost reachability: it knows of no working path. Answer on every path.
     pub const FLAG_EVERYWHERE: u8 = 4;
     /// The sender retains no copy of the data: a lost packet cannot be retransmitted.
     pub const FLAG_NATIVE: u8 = 8;
-    /// The last [`TAG_LEN`] bytes of the packet are a tag over its head, by which the receiver
-    /// knows that the sender has the job's key (docs/design/security.md).
+    /// The last [`TAG_LEN`] bytes of the packet are a tag over its head, which proves to the
+    /// receiver that the sender has the job's key (docs/design/security.md).
     pub const FLAG_TAGGED: u8 = 16;
 
     /// Source rail index.
@@ -104,7 +104,8 @@ impl Header {
         out[40..48].copy_from_slice(&self.number.to_le_bytes());
     }
 
-    /// The header fields of a packet whose head failed its check: unreliable, for statistics only.
+    /// The header fields of a packet whose head failed its check: they may be wrong, and serve
+    /// statistics only.
     pub fn claimed(bytes: &[u8]) -> Option<Header> {
         (bytes.len() >= HEADER_LEN).then(|| Header::read(bytes))
     }

@@ -23,7 +23,7 @@ const ADDRESS_MAGIC: u8 = b'M';
 /// Version of the blob, as a digit: that of the protocol ([`crate::VERSION`]), so that peers of
 /// different versions notice when they exchange addresses, before any packet.
 const ADDRESS_VERSION: u8 = b'0' + crate::VERSION;
-/// Bits of the count of rails; those above are the upper bits of the key's mark.
+/// Bits of the number of rails; the bits above are the upper bits of the key's mark.
 const COUNT_BITS: u16 = 4;
 /// Bits of the key's mark among the flags.
 const MARK_IN_FLAGS: u16 = 7;
@@ -32,17 +32,18 @@ const KINDS_NAMED: usize = 4;
 
 /// The address blob that libfabric exchanges: `id u64, token u32, version u8, 'M', count u8, flags
 /// u8` (bit 0: the owner has, or waits for, further rails), then the addresses of the rails for
-/// first contact. 64 bytes at most. The count has four bits; the other four and the other seven
-/// flags are the mark of the job's key.
+/// first contact. 64 bytes at most. Four bits of the count are the number of rails; its other four
+/// bits and the other seven flags are the mark of the job's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Random endpoint id.
     pub id: u64,
     /// Random token of this life.
     pub token: u32,
-    /// The owner has rails that did not fit, or waits for some.
+    /// The owner has rails that did not fit, or waits for rails.
     pub has_more: bool,
-    /// Mark of the key with which the owner tags its packets (11 bits); 0: it tags none.
+    /// Mark of the key with which the owner tags its packets (11 bits); 0: its packets have no
+    /// tags.
     pub key_mark: u16,
     len: u8,
     /// Encoded rails: compact, for thousands of known peers.
@@ -58,7 +59,7 @@ pub enum AddressError {
     Version(u8),
     /// The blob has an impossible value.
     Malformed,
-    /// This version knows none of the kinds of its rails: their numbers; 0 for none.
+    /// All rails are of kinds that this version does not know: the kinds' numbers; 0 for none.
     UnknownKinds([u8; KINDS_NAMED]),
 }
 
@@ -83,7 +84,7 @@ impl fmt::Display for AddressError {
 }
 
 impl Address {
-    /// An address with as many of `rails`, from the first on, as fit into a blob.
+    /// An address with as many of `rails`, beginning with the first, as fit into a blob.
     pub fn new(id: u64, token: u32, rails: &[RailAddr]) -> Address {
         let mut bytes = [0; ADDRESS_RAIL_BYTES];
         let len = RailList::write(&mut bytes, rails).bytes().len() as u8;
@@ -133,8 +134,8 @@ impl Address {
         (out, end)
     }
 
-    /// Reads a blob; trailing bytes are allowed (MPIs pad names). Rails of unknown kinds are
-    /// retained; [`RailList::unknown`] lists them.
+    /// Reads a blob; trailing bytes are allowed (MPIs pad names). Rails of unknown kinds are kept;
+    /// [`RailList::unknown`] lists them.
     pub fn decode(b: &[u8]) -> Result<Address, AddressError> {
         if b.len() < ADDRESS_FIXED || b[13] != ADDRESS_MAGIC {
             return Err(AddressError::Foreign);
@@ -194,7 +195,7 @@ pub struct Hello<'a> {
     pub algorithm: u8,
     /// Algorithms that the sender can verify: bit n stands for number n.
     pub algorithms: u32,
-    /// The sender has software reliability on; both sides must agree.
+    /// The sender has software reliability on; both sides must have the same setting.
     pub reliable: bool,
     /// The sender has refused the destination because of conflicting settings: it expects no answer
     /// and ignores all further packets.

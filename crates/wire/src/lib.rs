@@ -61,10 +61,10 @@ pub use packet::{HeadWriter, Packet, ParseError, PayloadSlot};
 pub use place::{Answer, Question, PLACE_LEN};
 pub use rail_addr::{RailAddr, RailKind, RailList, RailWrites, RAILS_MAX, RAIL_BYTES_MAX};
 
-/// Bytes of a block. Messages are divided into blocks; a fragment carries `k` of them,
-/// and only the last block of a message may be shorter. 448 = 7 cache lines of 64: three fill a
-/// 1500-byte MTU (1,344 of 1,372 usable bytes) and one fits the 576-byte minimum of IPv4, so a
-/// fragment can move to any path without negotiation, whatever its MTU.
+/// Bytes of a block. Messages are divided into blocks; a fragment has `k` of them, and only the
+/// last block of a message may be shorter. 448 = 7 cache lines of 64: three fill a 1500-byte MTU
+/// (1,344 of 1,372 usable bytes) and one fits the 576-byte minimum of IPv4. So a fragment can move
+/// to any path without negotiation, whatever the path's MTU.
 pub const BLOCK_BYTES: u64 = 448;
 
 /// Largest packet in bytes on any rail (design rule 8: the kernel silently splits 65,507).
@@ -76,8 +76,8 @@ pub const fn align8(len: usize) -> usize {
     (len + 7) & !7
 }
 
-/// Number of blocks that cover `len` bytes. An empty message has one (its only, empty fragment), so
-/// that "all blocks arrived" has the same meaning for every length.
+/// Number of blocks that cover `len` bytes. An empty message has one block (in its only, empty
+/// fragment), so that "all blocks arrived" has the same meaning for every length.
 #[inline]
 pub const fn blocks(len: u64) -> u64 {
     if len == 0 {

@@ -14,7 +14,7 @@ use crate::hello::Hello;
 /// The reason why a datagram is not a packet. The receiving rail counts each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
-    /// Shorter than any header, or than the length in its head (whose CRC passed).
+    /// Shorter than any header, or than the length in its head, whose CRC passed.
     Truncated,
     /// Another protocol version; the head's CRC passed.
     Version,
@@ -129,8 +129,8 @@ impl<'a> Packet<'a> {
         FragmentHead::of(self.bytes, self.head_len)
     }
 
-    /// The ack and the message of a packet with exactly one mask and one message, as most replies
-    /// are.
+    /// The ack and the message of a packet with exactly one mask and one message, which most
+    /// replies are.
     #[inline]
     pub fn answer(&self) -> Option<(Ack<MasksView<'a>>, Eager, &'a [u8])> {
         let head = &self.bytes[HEADER_LEN..self.head_len];
@@ -187,8 +187,8 @@ impl<'a> Iterator for Frames<'a> {
 pub struct PayloadSlot {
     /// Offset of the frame's 8-byte sum field in the packet.
     pub sum_at: u32,
-    /// Offset of the payload, relative to the end of the head, whose length is known only after all
-    /// frames are written.
+    /// Offset of the payload from the end of the head, whose length is known only after all frames
+    /// are written.
     pub payload_at: u32,
     /// Payload bytes.
     pub len: u32,
@@ -210,8 +210,8 @@ impl<'a> HeadWriter<'a> {
         HeadWriter::with_tag(out, limit, 0)
     }
 
-    /// Starts a packet that ends with a tag of `tag` bytes ([`TAG_LEN`], or 0 for none), which the
-    /// caller writes; the header has to have the flag.
+    /// Starts a packet that ends with a tag of `tag` bytes ([`TAG_LEN`], or 0 for none). The caller
+    /// writes the tag; the header must have the flag.
     #[inline]
     pub fn with_tag(out: &'a mut [u8], limit: usize, tag: usize) -> HeadWriter<'a> {
         let limit = limit.min(out.len()).saturating_sub(tag);

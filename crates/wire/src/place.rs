@@ -22,7 +22,7 @@ const TAG_AT: usize = PLACE_LEN - TAG_LEN;
 const QUESTION: u8 = 2;
 const ANSWER: u8 = 3;
 
-/// Asks for the address of the endpoint at the place it is sent to.
+/// Asks for the address of the endpoint that has the place to which the question is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Random number, repeated in the answer.
@@ -125,7 +125,7 @@ mod tests {
     use crate::rail_addr::RailKind;
     use crate::GroupPacket;
 
-    /// A constant sum, so that every field is checked.
+    /// A constant sum, so that only the checks of fields can reject a datagram.
     fn none(_: &[u8]) -> u32 {
         0
     }

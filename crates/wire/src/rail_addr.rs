@@ -16,14 +16,14 @@ use crate::header::u16_at;
 /// addresses fits into the smallest packet that every IPv6 path carries.
 pub const RAILS_MAX: usize = 32;
 /// Most bytes of a rail's address that belong to its kind: a full verbs address has 23 (GID 16,
-/// queue pair 3, LID 2, P_Key 2). The blob holds any two addresses of at most 19 bytes; an IPv6
-/// address with port and subnet has 19.
+/// queue pair 3, LID 2, P_Key 2). The blob has room for any two addresses of at most 19 bytes, as
+/// many as an IPv6 address with port and subnet has.
 pub const RAIL_BYTES_MAX: usize = 24;
 /// Bytes before those of the kind.
 pub(crate) const RAIL_HEAD: usize = 5;
 /// Bytes of the longest address.
 pub(crate) const RAIL_MAX: usize = RAIL_HEAD + RAIL_BYTES_MAX;
-/// Minimum of a rail's largest datagram: smaller ones cannot hold our packets (IPv4 guarantees
+/// Minimum of a rail's largest datagram: smaller datagrams cannot hold our packets (IPv4 guarantees
 /// 548).
 const DATAGRAM_MIN: u16 = 512;
 const INDEX_MASK: u8 = 0x1f;
@@ -59,8 +59,8 @@ pub enum RailKind {
 
 impl RailKind {
     /// All kinds in the order in which an address names rails: first the kinds by which any host
-    /// can reach the owner without earlier contact. The connected kinds of verbs come late, as
-    /// their queue pairs must be exchanged first, and shared memory last.
+    /// can reach the owner without earlier contact. The connected kinds of verbs come late, because
+    /// their queue pairs must be exchanged first, and shared memory comes last.
     pub const BY_REACH: [RailKind; 9] = [
         RailKind::Udp4,
         RailKind::Udp6,
@@ -80,13 +80,13 @@ impl RailKind {
     }
 
     /// Returns whether rails of this kind move granted data from memory to memory without a copy of
-    /// ours, at the cost of the request only.
+    /// ours, so that only the request costs anything.
     #[inline]
     pub fn spares_copies(self) -> bool {
         matches!(self, RailKind::Shm | RailKind::Tcp4 | RailKind::Tcp6)
     }
 
-    /// The kind's name for people, as in settings; empty if the address itself shows the kind, or
+    /// The kind's name for users, as in settings; empty if the address itself shows the kind, and
     /// for no rail.
     pub fn name(self) -> &'static str {
         match self {
@@ -99,7 +99,7 @@ impl RailKind {
         }
     }
 
-    /// The kind's name for people where no address is shown.
+    /// The kind's name for users where no address is shown.
     pub fn full_name(self) -> &'static str {
         match self {
             RailKind::Absent => "none",
@@ -190,8 +190,8 @@ impl RailAddr {
         &self.bytes
     }
 
-    /// The standby rail of this one, if it exists: at the owner's next index, by TCP at the same
-    /// address and port. So no address needs to name both.
+    /// The standby rail of this rail, if it exists: at the owner's next index, by TCP at the same
+    /// address and port. So an address need not name both.
     pub fn behind(&self) -> Option<RailAddr> {
         let kind = match self.kind {
             RailKind::Udp4 => RailKind::Tcp4,

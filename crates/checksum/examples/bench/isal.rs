@@ -7,8 +7,8 @@ type Crc64 = unsafe extern "C" fn(u64, *const u8, u64) -> u64;
 /// Its `crc32_iscsi`: bytes, length, initial register.
 type Crc32 = unsafe extern "C" fn(*const u8, c_int, c_uint) -> c_uint;
 
-/// The functions to compare with. ISA-L 2.30 has no CRC-64/NVME; the ECMA polynomial's kernel is
-/// the same with other constants.
+/// The functions to compare with. ISA-L 2.30 has no CRC-64/NVME; its kernel for the ECMA polynomial
+/// differs only in constants.
 pub(crate) struct Isal {
     pub(crate) crc64_ecma: Crc64,
     pub(crate) crc32_iscsi: Crc32,

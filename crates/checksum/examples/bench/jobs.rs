@@ -102,7 +102,7 @@ pub(crate) fn ours(algorithm: Algorithm) -> Vec<Job> {
 }
 
 /// A library's sum, alone and combined with copying in the usual way: memcpy of a block that stays
-/// in L1, then its sum.
+/// in L1, then the block's sum.
 fn library<S: Copy + 'static>(
     name: &str,
     start: S,
@@ -131,7 +131,7 @@ fn library<S: Copy + 'static>(
     ]
 }
 
-/// A library whose state cannot be continued and copied: only its sum.
+/// A library whose state cannot be continued and copied: only its sum is measured.
 fn library_sum(name: &str, of: impl Fn(&[u8]) -> u64 + 'static) -> Vec<Job> {
     // SAFETY: a job's buffers are valid.
     let work: Work = Box::new(move |_, src, len| of(unsafe { bytes(src, len) }));

@@ -37,7 +37,7 @@ const SIZES: [usize; 16] = [
 ];
 /// Offset of the destination within a cache line: aligned, and as after a packet header.
 const OFFSETS: [usize; 2] = [0, 16];
-/// Above this size only one offset is measured, as all kernels align their stores there.
+/// Above this size only one offset is measured, since all kernels align their stores there.
 const ONE_OFFSET_BYTES: usize = 4 << 20;
 /// Calm rounds wanted, and the maximum of rounds.
 const CALM_ROUNDS: usize = 9;
@@ -87,7 +87,7 @@ impl Drop for Room {
 fn measure(jobs: &[Job], dst: *mut u8, src: *const u8, len: usize) -> Vec<Vec<f64>> {
     let calls = (SAMPLE_BYTES / len).clamp(1, SAMPLE_CALLS);
     let time = |job: &Job| {
-        // The last job may have left the buffers in another cache, and other branch predictions.
+        // The job before may have left the buffers in another cache, and other branch predictions.
         for _ in 0..calls.div_ceil(10) {
             black_box((job.work)(dst, src, len));
         }
@@ -104,7 +104,8 @@ fn measure(jobs: &[Job], dst: *mut u8, src: *const u8, len: usize) -> Vec<Vec<f6
     calm(&rounds)
 }
 
-/// The rounds that were steady and nearly as fast as the fastest; all if there are none.
+/// The rounds that were steady and nearly as fast as the fastest round; all rounds if there are
+/// none.
 fn calm(rounds: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let steady: Vec<_> = rounds
         .iter()

@@ -19,7 +19,7 @@ const PAYLOAD_BYTES: usize = 1344;
 /// CRC-64/NVME's polynomial, reflected.
 const NVME: u64 = 0x9a6c_9329_ac4b_c9b5;
 
-/// Parts of the search for five errors, so that only a part of the pairs is in memory.
+/// Parts of the search for five errors, so that the pairs of only one part are in memory at a time.
 const SLICES: u64 = 16;
 
 /// x^i modulo the reflected polynomial, for i below `bits`.
@@ -73,8 +73,8 @@ fn four(p: &[u64], set: &Set) -> bool {
     (1..p.len()).any(pairs)
 }
 
-/// Returns whether four powers and x^0 cancel: pairs against pairs, a slice of their values at a
-/// time.
+/// Returns whether four powers and x^0 cancel: compares pairs with pairs, a slice of their values
+/// at a time.
 fn five(p: &[u64]) -> bool {
     (0..SLICES).any(|slice| {
         let mut seen = Vec::new();
@@ -141,8 +141,8 @@ fn search(searches: &[(usize, u32)]) {
     }
 }
 
-/// Payload up to which four flips are searched. An undetected pattern of four can be expected from
-/// 600,000 bytes on, where there are 2^64 patterns.
+/// Payload up to which four flips are searched. An undetected pattern of four is to be expected
+/// from 600,000 bytes on, where there are 2^64 patterns.
 const LONG_BYTES: usize = 64 << 10;
 
 fn longest() {

@@ -20,7 +20,7 @@ pub(crate) use aarch64::neon as narrow;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use x86_64::sse as narrow;
 
-// With hardware kernels only parts of it are used.
+// Where hardware kernels exist, only parts of this module are used.
 #[cfg_attr(not(any(test, miri)), allow(dead_code))]
 pub(crate) mod soft;
 #[cfg(any(

@@ -6,7 +6,7 @@ use crate::crc::{Nvme, Poly};
 use crate::lanes::nh::{last, Products, BLOCK_LANES, KEYS, LANE};
 use crate::store::Store;
 
-/// A way to multiply lanes.
+/// A way to multiply the two words of lanes.
 pub(super) trait Multiply<V> {
     /// Adds to `sum` the products of `len` bytes of lanes, all of one block, beginning with its
     /// lane `lane`; stores them according to `S`.

@@ -1,6 +1,6 @@
-//! The 128-bit kernels without special instructions: never the fastest, but they show (also under
-//! Miri) that the kernels stay within their memory, and products of pairs have no other portable
-//! form.
+//! The 128-bit kernels without special instructions. They are never the fastest, but show (also
+//! under Miri) that the kernels stay within their memory; and products of pairs have no other
+//! portable form.
 
 use super::kernels::kernels;
 use super::vector::Vector;
@@ -115,7 +115,7 @@ mod tests {
         (0..len).map(|i| (i * 37 + i / 11) as u8).collect()
     }
 
-    /// Memory aligned for streaming at its start that ends with the data.
+    /// Memory for `len` bytes whose start is aligned for streaming, and which ends with the data.
     fn aligned(len: usize) -> (Vec<u8>, usize) {
         let memory = vec![0; len + 15];
         let at = memory.as_ptr().align_offset(16).min(15);

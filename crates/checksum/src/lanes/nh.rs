@@ -6,7 +6,7 @@ use crate::store::Store;
 /// Bytes of a lane: two words that are multiplied.
 pub(crate) const LANE: usize = 16;
 
-/// Lanes of a block. More lanes would take more of L1 for constants (1 KiB), fewer would cost more
+/// Lanes of a block. More lanes would take more of L1 for constants (1 KiB); fewer would cost more
 /// folds (two multiplications per 64 lanes).
 pub(crate) const BLOCK_LANES: usize = 64;
 
@@ -19,8 +19,8 @@ const WIDEST: usize = 8;
 pub(crate) struct Keys(pub(crate) [u64; 2 * BLOCK_LANES + WIDEST]);
 
 /// Start of SplitMix64: the first bits of the fraction of pi. Started from 0, its 146th number is
-/// twice its 73rd, and more such pairs follow: with numbers 66 to 193 as constants, a wrong byte in
-/// a lane of zeros could be cancelled by one in another (detected by
+/// twice its 73rd, and more such pairs follow. With numbers 66 to 193 as constants, a wrong byte in
+/// a lane of zeros could then be cancelled by a wrong byte in another lane (found by
 /// `no_two_wrong_bytes_of_different_lanes_cancel`).
 const START: u64 = 0x243f_6a88_85a3_08d3;
 
@@ -41,7 +41,7 @@ pub(crate) struct Products {
     pub(crate) blocks: [u64; 2],
     /// Sum of the lanes of the incomplete block.
     pub(crate) open: [u64; 2],
-    /// Number of these lanes, less than [`BLOCK_LANES`].
+    /// Number of lanes in the unfinished block, less than [`BLOCK_LANES`].
     pub(crate) lanes: usize,
 }
 
@@ -85,7 +85,7 @@ pub(crate) unsafe fn last<S: Store>(dst: *mut u8, src: *const u8, len: usize) ->
                     dst.add(len - 8).cast::<[u8; 8]>().write(end);
                     dst.cast::<[u8; 8]>().write(low);
                 }
-                // In two steps, since a shift by all 64 bits is not allowed.
+                // Shift in two steps, since a shift by all 64 bits is not allowed.
                 let high = u64::from_le_bytes(end) >> (8 * (15 - len)) >> 8;
                 Some([u64::from_le_bytes(low), high])
             }

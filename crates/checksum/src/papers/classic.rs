@@ -56,7 +56,8 @@ impl Core for FnvBytes {
     }
 }
 
-/// FNV-1a over 64-bit words, as in the papers' library; the last bytes as published.
+/// FNV-1a over 64-bit words, as in the papers' library; the bytes after the last whole word are
+/// added as published.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FnvWords(pub(crate) u64);
 
@@ -150,8 +151,8 @@ impl Core for Murmur2a {
     }
 }
 
-/// Hsieh's SuperFastHash. The original starts from the length, which is unknown in incremental use,
-/// so this version starts from the seed, which the caller derives from the length among others.
+/// Hsieh's SuperFastHash. The original starts from the length, which is unknown in incremental use.
+/// This version starts from the seed, which the caller derives from the length and other values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SuperFast(pub(crate) u32);
 

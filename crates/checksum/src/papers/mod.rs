@@ -1,5 +1,5 @@
-//! The papers' algorithms (weak ones, and serial ones), for comparisons: neither `strong` nor
-//! `fast` chooses one.
+//! The papers' algorithms (weak or serial), for comparisons: neither `strong` nor `fast` chooses
+//! one of them.
 
 pub(crate) mod classic;
 pub(crate) mod sums;

@@ -1,10 +1,10 @@
-//! Applies faults by `ip link`, nft at the switch's ports, and tc at both ends of a cable.
+//! Applies faults by `ip link`, by nft at the switch's ports, and by tc at both ends of a cable.
 //!
 //! Drops, blackholes and corruption happen at the switch's end of the cable, in the switches'
 //! namespace: on ingress for packets from a host (`out`), on egress for packets to it (`in`). The
 //! sender gets no error, as on a real link; nft at the sending host's output would make `sendmsg`
 //! fail with EPERM. With segmentation offload, super-packets of up to 64 KB pass as one packet;
-//! without it on the rail, each wire packet is judged separately.
+//! with offload off on the rail, each packet of the wire meets the fault separately.
 
 use super::enter::{run_in, Place};
 use super::fault::{Active, Dir, Effect, Ports};
@@ -82,8 +82,8 @@ fn nft_script(old: &[&Active], new: &[&Active]) -> String {
     s
 }
 
-/// Matches `ppm` packets of a million. For all packets the match is empty: nft accepts no number
-/// equal to its modulus.
+/// Matches `ppm` packets of a million. To match all packets, the rule has no match: nft accepts no
+/// number equal to its modulus.
 fn chance(ppm: u32) -> String {
     match ppm {
         1_000_000.. => String::new(),
@@ -136,11 +136,11 @@ fn kinds(effect: Effect, id: &str) -> Vec<String> {
     }
 }
 
-/// Random faults spare ARP and neighbour discovery: their loss stalls a flow for a second or more,
-/// which tells nothing about the transport under test.
+/// Random faults spare ARP and neighbour discovery: losing those stalls a flow for a second or
+/// more, which says nothing about the transport under test.
 const CARRIES_DATA: &str = "meta protocol { ip, ip6 } meta l4proto != ipv6-icmp";
 
-/// Matches for a port range, mutually exclusive so that each packet is judged once.
+/// Matches for a port range, mutually exclusive, so that each packet is judged once.
 fn port_matches(ports: Ports) -> Vec<String> {
     match ports {
         None => vec![String::new()],
@@ -197,8 +197,8 @@ fn corrupt_rules(s: &mut String, id: &str) {
 }
 
 /// A chain per byte offset. XOR with a constant always changes the byte. Checksums are not
-/// adjusted, and a veth never verifies the transport header's checksum, like an adapter that
-/// corrupts data after its check.
+/// adjusted. A veth never verifies the transport header's checksum, so this resembles an adapter
+/// that corrupts data after its check.
 fn flip_chains(s: &mut String) {
     let mut offsets: Vec<u32> = CLASSES.iter().flat_map(|c| c.2.iter().copied()).collect();
     offsets.sort_unstable();
@@ -280,7 +280,8 @@ fn apply_tc(lab: &Lab, before: &[Active], at: (usize, usize, Dir)) -> Result<(),
     }
     let (place, dev) = shaping_device(at.0, at.1, at.2);
     if was != (None, None) {
-        // After a failed change there may be no qdisc; a remaining one makes the next `add` fail.
+        // After a failed change there may be no qdisc; but a remaining qdisc would make the next
+        // `add` fail.
         let _ = run_in(lab, place, &["tc", "qdisc", "del", "dev", &dev, "root"], "");
     }
     let mut parent = vec!["root"];
@@ -319,8 +320,8 @@ fn explain_netem(error: &str) -> String {
 ///
 /// Off disables the devices' offload features, so that the kernel cuts super-packets before the
 /// cable, as an adapter does before the wire. (Not by `gso_max_segs 1`, with which TCP itself sends
-/// and paces single segments, thirty times slower.) Checksum offload stays on, so that a corrupted
-/// byte goes unnoticed.
+/// and paces single segments, thirty times slower.) Checksum offload stays on; without it,
+/// receivers would notice a corrupted byte by the checksum.
 pub fn set_offload(lab: &Lab, rail: usize, on: bool) -> Result<(), String> {
     let state = if on { "on" } else { "off" };
     for host in 0..lab.shape.hosts {
@@ -336,8 +337,8 @@ pub fn set_offload(lab: &Lab, rail: usize, on: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The packets that each fault hit, one line each; `None` if the interface is down, where nothing
-/// counts.
+/// The packets that each fault hit, one line each; `None` if the interface is down, since nothing
+/// is counted then.
 pub fn counters(lab: &Lab) -> Result<Vec<(String, Option<u64>)>, String> {
     let mut lines = Vec::new();
     let nft = match lab.faults.iter().any(is_nft) {

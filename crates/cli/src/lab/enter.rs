@@ -24,7 +24,7 @@ fn holder(lab: &Lab, place: Place) -> Result<Proc, String> {
     proc.ok_or_else(|| format!("lab `{}` has no {place:?}", lab.name))
 }
 
-/// An `nsenter` command into `place`, up to its `--`, for the caller to append a command.
+/// An `nsenter` command into `place`, up to its `--`, to which the caller appends a command.
 ///
 /// The namespaces are those of a verified process of the lab, not of a name, which could refer to
 /// others.
@@ -37,8 +37,9 @@ pub fn enter(lab: &Lab, place: Place) -> Result<Command, String> {
 }
 
 /// Like [`enter`], for a command that replaces this process. It gets the namespaces as descriptors,
-/// which were opened before their process was verified: the number of a process that ended may
-/// belong to another user's process by now. Returns it with the shell's words that close these.
+/// opened before their process was verified: the number of a process that ended may by now belong
+/// to another user's process. Returns the command, and the shell's words that close the
+/// descriptors.
 fn enter_for_good(lab: &Lab, place: Place) -> Result<(Command, String), String> {
     let proc = holder(lab, place)?;
     let open = |file: &str| -> std::io::Result<OwnedFd> {

@@ -125,7 +125,7 @@ impl Effect {
         })
     }
 
-    /// True for effects on the link rather than on one direction.
+    /// True for effects on the link as a whole, not on one direction.
     pub fn is_link(self) -> bool {
         matches!(self, Effect::Down | Effect::IfDown)
     }
@@ -142,7 +142,7 @@ impl Effect {
         )
     }
 
-    /// A description for users.
+    /// Describes the fault to users.
     pub fn describe(self) -> String {
         match self {
             Effect::Drop(ppm) | Effect::Corrupt(ppm) => {
@@ -399,7 +399,7 @@ fn parse_with_unit(text: &str, units: &[(&str, f64)]) -> Option<u64> {
     let (number, unit) = text.split_at(split);
     let scale = units.iter().find(|(name, _)| *name == unit)?.1;
     let value = (number.parse::<f64>().ok()? * scale).round();
-    // Above 2^53 a double is not exact, and no link or delay is that large.
+    // Above 2^53 a double is not exact; no link or delay is that large.
     (1.0..9e15).contains(&value).then_some(value as u64)
 }
 
@@ -416,7 +416,7 @@ fn parse_delay_us(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}`: a delay is a number with us, ms or s"))
 }
 
-/// Parses full seconds: the kernel's rules have no finer unit.
+/// Parses whole seconds: the kernel's rules have no finer unit.
 fn parse_seconds(text: &str) -> Result<u64, String> {
     let number = text.strip_suffix('s').unwrap_or(text).parse();
     number

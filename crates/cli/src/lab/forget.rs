@@ -1,5 +1,5 @@
 //! The fault `forget`: a middlebox forgets the connections and ports that a host has at the time of
-//! the order. A repeated order adds the host's current ones. nft sets hold them.
+//! the order. A repeated order adds those that the host has by then. nft sets hold them.
 
 use super::enter::{run_in, Place};
 use super::fault::Active;

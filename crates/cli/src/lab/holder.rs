@@ -1,5 +1,5 @@
-//! The process that keeps the namespaces of one lab host alive. They end with it, and with them
-//! every device, address and fault.
+//! The process that keeps the namespaces of one lab host alive. When it ends they end, and with
+//! them every device, address and fault.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,16 +18,16 @@ pub struct HolderArgs {
     ipv6: bool,
 }
 
-/// Sets up the new namespaces it was started in, prints `ready`, and stays.
+/// Sets up the new namespaces in which it was started, prints `ready`, and stays.
 pub fn main(args: &HolderArgs) -> crate::outcome::Outcome {
-    // The terminal's Ctrl-C and hang-up must not end the lab.
+    // Ctrl-C and hang-up of the terminal must not end the lab.
     let _ = rustix::process::setsid();
     rustix::system::sethostname(args.hostname.as_bytes()).map_err(|e| format!("hostname: {e}"))?;
     if let Some(file) = &args.hosts_file {
         rustix::mount::mount_bind(file, "/etc/hosts").map_err(|e| format!("/etc/hosts: {e}"))?;
     }
-    // Makes /sys/class/net show this host's devices. Containers may forbid the mount; no program of
-    // the lab depends on it.
+    // Makes /sys/class/net show this host's devices. Containers may forbid the mount, on which no
+    // program of the lab depends.
     let _ = rustix::mount::mount(
         "sysfs",
         "/sys",
@@ -53,8 +53,9 @@ fn spare_frames() {
     }
 }
 
-/// Without IPv6, its background traffic does not disturb the packet counters. With IPv6, addresses
-/// work at once (no duplicate address detection) and survive `ip link set down`.
+/// Sets IPv6 of this namespace. If it is off, its background traffic does not disturb the packet
+/// counters. If it is on, addresses work at once (no duplicate address detection) and survive `ip
+/// link set down`.
 fn set_ipv6(wanted: bool) {
     let settings: &[(&str, &str)] = match wanted {
         true => &[("accept_dad", "0"), ("keep_addr_on_down", "1")],

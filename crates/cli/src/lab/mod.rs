@@ -42,7 +42,7 @@ pub enum LabCommand {
     Down(DownArgs),
 }
 
-/// Maximum of rails, as documented in `docs/user-guide.md`; more virtual cables show nothing new.
+/// Most rails, as documented in `docs/user-guide.md`; more virtual cables would show nothing new.
 const RAILS_MAX: i64 = 8;
 
 /// Arguments of `lab up`.
@@ -273,8 +273,8 @@ fn change_fault(args: &FaultArgs) -> crate::outcome::Outcome {
     Ok(0)
 }
 
-/// A span of `seconds` that begins at the second full second from now: at least one second ahead,
-/// so that the kernel's rules are in place before.
+/// A span of `seconds` that begins at the second full second from now, at least one second ahead,
+/// so that the kernel's rules are in place by then.
 fn coming(seconds: u64) -> (u64, u64) {
     let from = unix_s() + 2;
     (from, from + seconds)

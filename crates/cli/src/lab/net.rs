@@ -38,7 +38,7 @@ fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
         .mode(0o700)
         .create(&lab.dir);
     made.map_err(|e| format!("{}: {e}", lab.dir.display()))?;
-    // Saved first, so that an interrupted `up` can be cleaned up.
+    // Save the state first, so that an interrupted `up` can be cleaned up.
     lab.save()?;
     write_hosts_file(lab)?;
     enter::write_agent(lab)?;
@@ -75,8 +75,8 @@ fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
 }
 
 /// Waits until the kernel reports all rails of a host as running. A kernel worker sets that state
-/// some time after both ends of a cable are up; on a busy machine a lab's first job would find its
-/// rails down.
+/// some time after both ends of a cable are up. On a busy machine a lab's first job would otherwise
+/// find its rails down.
 fn await_carrier(lab: &Lab, host: usize) -> Result<(), String> {
     let until = Instant::now() + CARRIER_MAX;
     let show = &["ip", "-o", "link", "show"];
@@ -131,7 +131,8 @@ fn holder_command(mut command: Command, lab: &Lab, hostname: &str) -> Result<Com
     Ok(command)
 }
 
-/// Directly as root; for other users, and where root lacks the right, in a new user namespace.
+/// Starts the switches' holder: directly as root, or in a new user namespace for other users and if
+/// root lacks the right.
 fn start_switch(lab: &Lab) -> Result<Proc, String> {
     let attempt = |user: bool| {
         let mut command = Command::new("unshare");
@@ -184,8 +185,7 @@ fn start_holder(mut command: Command) -> Result<Proc, String> {
         let _ = BufReader::new(stdout).read_line(&mut line);
     }
     if line.trim() == "ready" {
-        // nsenter and unshare replaced themselves by the holder, so that the process number is the
-        // holder's.
+        // nsenter and unshare were replaced by the holder, so this process number is the holder's.
         return Proc::from_pid(child.id()).ok_or_else(|| "the holder vanished".to_owned());
     }
     let output = child.wait_with_output().map_err(|e| e.to_string())?;
@@ -259,10 +259,11 @@ fn host_script(lab: &Lab, host: usize) -> String {
     script
 }
 
-/// Kills every process of the lab in `dir`, which ends its namespaces; returns their number.
+/// Kills every process of the lab in `dir`, which ends its namespaces. Returns the number of
+/// processes.
 pub fn end_all(dir: &Path) -> Result<usize, String> {
     let mut ended = 0;
-    // Repeats until no process is found, as processes may start others meanwhile.
+    // Repeat until no process is found, since processes may start others meanwhile.
     loop {
         let found = processes_of(dir);
         if found.is_empty() {
@@ -328,7 +329,7 @@ fn processes_of(dir: &Path) -> Vec<Proc> {
 }
 
 fn has_mark(pid: u32, mark: &[u8]) -> bool {
-    // Processes of other users are unreadable and not part of the lab; a zombie's environment is
+    // Processes of other users are unreadable, and not part of the lab; a zombie's environment is
     // empty.
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environ.split(|&byte| byte == 0).any(|entry| entry == mark)

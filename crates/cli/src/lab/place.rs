@@ -1,6 +1,6 @@
 //! The directories of labs and their ownership. Labs run programs from their directories, often as
-//! root, and remove them: files that another user could have written are not trusted, and files
-//! that no lab made are not removed.
+//! root, and remove the directories. So files that another user could have written are not trusted,
+//! and files that no lab made are not removed.
 
 use super::state::{check_name, Lab, STATE_DIR_VARIABLE, STATE_FILE};
 use marline_engine::owned;
@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 pub const HOSTS_FILE: &str = "hosts";
 /// The script that launchers call in place of `ssh`.
 pub const AGENT_FILE: &str = "agent";
-/// All files in a lab's directory. The state is removed last: while it exists, the directory is
-/// known to be a lab's.
+/// All files in a lab's directory. The state is removed last: as long as it exists, the directory
+/// is known to belong to a lab.
 const FILES: [&str; 3] = [HOSTS_FILE, AGENT_FILE, STATE_FILE];
 
 /// The absolute path of this user's directory of labs, which may not exist.
@@ -30,7 +30,7 @@ pub fn base_dir() -> Result<PathBuf, String> {
         },
     };
     let bad = |why: &str| format!("{STATE_DIR_VARIABLE}={}: {why}", dir.display());
-    // A canonical name per directory: the environment of a lab's processes contains it.
+    // One canonical name per directory, since the environment of a lab's processes contains it.
     let dir = std::path::absolute(&dir).map_err(|e| bad(&e.to_string()))?;
     let name = dir.file_name().ok_or_else(|| bad("no name of a directory"));
     let name = name?.to_owned();
@@ -77,7 +77,7 @@ pub fn names() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The lab in `dir`; `None` without a directory or with an empty one. An error if the directory has
+/// The lab in `dir`; `None` if the directory is missing or empty. An error if the directory has
 /// contents of unknown origin.
 pub fn look(dir: &Path) -> Result<Option<Lab>, String> {
     let refused = |why: &str| {
@@ -167,7 +167,7 @@ impl Lock {
     }
 
     fn take_in(base: &Path, name: &str) -> Result<Lock, String> {
-        // Beside the lab's directory, which `down` removes. Names of labs have no dots.
+        // Beside the lab's directory, since `down` removes that. Names of labs have no dots.
         let path = base.join(format!("{name}.lock"));
         let open = || -> std::io::Result<Lock> {
             loop {
@@ -184,8 +184,8 @@ impl Lock {
         open().map_err(|e| format!("the lock {}: {e}", path.display()))
     }
 
-    /// False if the lock's previous owner removed the file, so that other commands would lock a new
-    /// one.
+    /// False if the previous owner of the lock removed the file: other commands would then lock a
+    /// new file.
     fn is_in_place(&self) -> std::io::Result<bool> {
         let ours = self.file.metadata()?;
         match fs::symlink_metadata(&self.path) {
@@ -199,8 +199,8 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         let gone = fs::symlink_metadata(&self.lab).is_err_and(|e| e.kind() == ErrorKind::NotFound);
-        // Under the lock: waiting commands check for a new file. A file already in its place
-        // belongs to another command.
+        // Checked under the lock, after which waiting commands look for a new file. A file already
+        // in the place belongs to another command.
         if gone && self.is_in_place().is_ok_and(|in_place| in_place) {
             let _ = fs::remove_file(&self.path);
         }

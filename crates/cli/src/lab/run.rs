@@ -17,7 +17,7 @@ enum Provider {
     Marline,
     /// The MPI's own TCP on rail0.
     Tcp,
-    /// Nothing is set.
+    /// No transport is set.
     None,
 }
 

@@ -29,7 +29,8 @@ impl Proc {
     /// The running process with this number.
     pub fn from_pid(pid: u32) -> Option<Proc> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command name, in parentheses, may contain any character; fields are counted after it.
+        // The command name, in parentheses, may contain any character, so fields are counted after
+        // it.
         let after_name = stat.rsplit_once(") ")?.1;
         const START_TIME_FIELD: usize = 19;
         // A zombie counts as ended.
@@ -64,11 +65,11 @@ pub struct Shape {
 /// A lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
-    /// Its name.
+    /// The lab's name.
     pub name: String,
-    /// Its directory.
+    /// The lab's directory.
     pub dir: PathBuf,
-    /// Its shape.
+    /// The lab's shape.
     pub shape: Shape,
     /// Holder of the namespaces of the switches and the launcher.
     pub switch: Option<Proc>,
@@ -129,7 +130,7 @@ impl Lab {
 
     /// Writes the state file atomically.
     pub fn save(&self) -> Result<(), String> {
-        // The temporary file is beside the lab's directory, which thus holds a complete state or
+        // The temporary file is beside the lab's directory, which therefore has a complete state or
         // none.
         let new = self.dir.with_extension("new");
         let write = || -> std::io::Result<()> {
@@ -295,7 +296,7 @@ mod tests {
     fn a_torn_or_foreign_file_is_no_state() {
         let text = lab().to_text();
         for end in 0..text.len() - 1 {
-            // Truncated anywhere: an error or a smaller lab, never a panic.
+            // A state cut off anywhere gives an error or a smaller lab, never a panic.
             let _ = parse(Path::new("/x"), &text[..end]);
         }
         assert!(parse(Path::new("/x"), "hello\n").is_none());

@@ -6,7 +6,7 @@ use super::state::Lab;
 /// A rail of one host or of all hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// A host; `None` for all.
+    /// A host; `None` for all hosts.
     pub host: Option<usize>,
     /// The rail.
     pub rail: usize,
@@ -28,8 +28,8 @@ pub fn parse_target(lab: &Lab, word: &str) -> Result<Target, String> {
 
 /// The faults that `order` sets on `target`.
 ///
-/// Without a host or direction, a fault hits each packet once: at its receiver if it models the
-/// fabric, at both ends for a rate, which is a property of the hosts' links.
+/// Without a host or direction, each packet meets a fault once: at its receiver if the fault models
+/// the fabric; but a rate applies at both ends, since it is a property of the hosts' links.
 pub fn expand(lab: &Lab, target: Target, effect: Effect, order: &Order, span: Span) -> Vec<Active> {
     let dirs: &[Dir] = match (effect, order.dir, target.host) {
         (e, ..) if e.is_link() => &[Dir::Out],

@@ -2,17 +2,17 @@
 //!
 //! Point to point, a message descends a binomial tree of log2(n) sequential messages. Multicast
 //! sends a message once; each level of switches adds a little. Collecting one acknowledgement per
-//! member takes the root a constant time each: the root waits for that time (basic), or the time
-//! bounds the rate of successive broadcasts (window).
+//! member takes the root a constant time for each. Either the root waits for that time (basic), or
+//! the time bounds the rate of successive broadcasts (window).
 
 use crate::tune::cost::Network;
 
 /// Constants of a cluster, in seconds and bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cluster {
-    /// A short point-to-point message, and the time per byte.
+    /// Time of a short point-to-point message, and time per byte of a long one.
     pub message: (f64, f64),
-    /// A short multicast, and the time per byte.
+    /// Time of a short multicast, and time per byte of a long one.
     pub multicast: (f64, f64),
     /// Ports per switch, and the time that a level of switches adds to a multicast.
     pub hop: (f64, f64),
@@ -30,8 +30,8 @@ pub struct Acks {
 }
 
 impl Cluster {
-    /// A cluster with this network, whose hosts copy at `copy` bytes per second. Multicast is as
-    /// fast as a message; a switch adds a tenth of the latency.
+    /// A cluster with this network, whose hosts copy at `copy` bytes per second. A multicast takes
+    /// as long as a message; each switch adds a tenth of the latency.
     pub fn of(network: &Network, copy: f64) -> Cluster {
         let per_byte = 1.0 / network.rate + 2.0 / copy;
         Cluster {

@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_pipeline_slower_than_the_network_has_equal_chunks() {
-        // A copy and then a sum at 6 GB/s is slower than the network: q would be below 1.
+        // A copy followed by a sum at 6 GB/s is slower than the network: q would be below 1.
         let slow = Work::CopyThenSum(COPY, SUM);
         assert!(slow.rate() < JACK.rate);
         let p = Pipeline::fit(&JACK, &slow);
@@ -154,7 +154,7 @@ mod tests {
         assert!(e <= r, "{e} {r}");
         let (e, r) = both(at + 1);
         assert!(e > r, "{e} {r}");
-        // 2L/B against 2λ and a block: some 10 KiB, similar to the papers' 16 KiB.
+        // Both costs are equal at some 10 KiB, close to the papers' 16 KiB.
         assert!((8_192..20_000).contains(&at), "{at}");
         assert_eq!(eager_threshold(&JACK, &FUSED, &FUSED, 1000), 1000);
         assert_eq!(eager_threshold(&JACK, &FUSED, &FUSED, 0), 0);

@@ -46,13 +46,13 @@ struct Constants {
     copy: Work,
     separate: Work,
     fused: Work,
-    /// The same for chunks of a long message.
+    /// The same work, for chunks of a long message.
     chunk_copy: Work,
     chunk_fused: Work,
 }
 
-/// The papers' constants. Their only rate of copy and sum holds in cache. A copy from memory is
-/// slower: the stated overhead of one gap at 1 MB implies 4.3 GB/s.
+/// The papers' constants. Their only rate of copy and sum is for data in cache. A copy from memory
+/// is slower: the stated overhead of one gap at 1 MB implies 4.3 GB/s.
 const PAPERS: Constants = Constants {
     network: constants::JACK,
     sum: constants::SUM,

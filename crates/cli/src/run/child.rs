@@ -12,8 +12,8 @@ use std::sync::Arc;
 const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// Makes children's exit statuses available. The parent process may have ignored SIGCHLD, which is
-/// inherited and makes the kernel discard the statuses. A handler prevents that, and started
-/// programs get the default again.
+/// inherited and makes the kernel discard the statuses. A handler prevents that, and programs that
+/// we start get the default again.
 pub fn keep_statuses() {
     // Without the handler, waiting for the child reports the error.
     let _ = signal_hook::flag::register(SIGCHLD, Arc::default());
@@ -29,7 +29,7 @@ fn ignored() -> u64 {
 
 /// Runs `command` to its end; returns the exit status as a shell does.
 pub fn run(command: &mut Command) -> Result<u8, String> {
-    // Ignored signals stay ignored, for the child, too: a handler would reset them to the default.
+    // Ignored signals stay ignored, also for the child: a handler would reset them to the default.
     let ignored = ignored();
     let heard = FORWARDED.iter().filter(|&n| ignored >> (n - 1) & 1 == 0);
     // Installed before the child exists, so that no signal is missed.
@@ -45,15 +45,15 @@ pub fn run(command: &mut Command) -> Result<u8, String> {
         }
     });
     let status = child.wait();
-    // Forwarding ends: the process number may be reused.
+    // Stop forwarding: the process number may be reused.
     handle.close();
     let _ = forwarder.join();
     status.map(code_of).map_err(|e| e.to_string())
 }
 
 fn forward(pid: Option<Pid>, signal: i32) {
-    // The terminal sends Ctrl-C and Ctrl-\ to the whole foreground group, including the child; a
-    // second one would make mpiexec skip its orderly end.
+    // The terminal sends Ctrl-C and Ctrl-\ to the whole foreground group, including the child.
+    // Forwarding a second one would make mpiexec skip its orderly end.
     if [SIGINT, SIGQUIT].contains(&signal) && in_foreground() {
         return;
     }

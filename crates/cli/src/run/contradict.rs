@@ -1,10 +1,10 @@
-//! Refuses user settings that would keep a job from using Marline, and reports those that are
-//! overridden.
+//! Refuses user settings that would keep a job from using Marline, and reports user settings that
+//! are overridden.
 
 use crate::run::mpi::{Kind, BTL, PML};
 use crate::run::mpiexec_args::assignments;
 
-/// Variables of Marline's that decide the transport.
+/// Marline's variables that decide the transport.
 const DECIDE: [&str; 11] = [
     "FI_PROVIDER",
     "FI_PROVIDER_PATH",
@@ -19,15 +19,15 @@ const DECIDE: [&str; 11] = [
     "OMPI_MCA_opal_common_ofi_provider_include",
 ];
 
-/// True if Open MPI's own matching uses Marline (btl/ofi) between hosts; within a host other
-/// transports are allowed.
+/// True if Open MPI's own matching uses Marline (btl/ofi) between hosts; within a host it may use
+/// other transports.
 fn by_marline(layers: &str) -> bool {
     let named = |name| layers.split(',').any(|layer| layer == name);
     !layers.starts_with('^') && named("ofi") && !named("tcp")
 }
 
-/// A variable that Marline does not set: its name, the MPIs it affects, and a test for values that
-/// keep Marline in use.
+/// A variable that Marline does not set: its name, the MPIs that it affects, and a test for values
+/// that keep Marline in use.
 type Undoing = (&'static str, &'static [Kind], fn(&str) -> bool);
 
 const UNDOING: [Undoing; 3] = [

@@ -60,8 +60,8 @@ pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
     Ok(0)
 }
 
-/// A setting as a line. Without `--shell` nothing is quoted, so that a value of two lines would be
-/// two settings for the reader.
+/// A setting as a line. Without `--shell` nothing is quoted: the reader would take a value of two
+/// lines for two settings.
 fn line(shell: bool, name: &str, value: &str) -> Result<String, String> {
     if shell {
         return Ok(format!("export {name}={}", tool::quote(value)));

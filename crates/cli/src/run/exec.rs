@@ -113,8 +113,8 @@ fn of_file(file: &Path, scripts: u32) -> Result<Option<Mpi>, String> {
     if let Some(mpi) = linked::of_program(file)? {
         return Ok(Some(mpi));
     }
-    // The python of a virtual environment is a link to another python; only under its own name does
-    // it find its packages.
+    // The python of a virtual environment is a link to another python, and finds its packages only
+    // under its own name.
     let name = file.file_name().unwrap_or_default();
     if name.as_bytes().starts_with(b"python") {
         return linked::of_python(file);

@@ -1,4 +1,4 @@
-//! The MPI that a program is linked with, as resolved by the dynamic linker, and the MPI that
+//! The MPI that a program is linked with, as the dynamic linker resolves it, and the MPI that
 //! Python's mpi4py loads.
 
 use crate::run::elf;
@@ -25,7 +25,7 @@ pub fn of_program(program: &Path) -> Result<Option<Mpi>, String> {
     let Ok(Some(linker)) = elf::interpreter(program) else {
         return Ok(None);
     };
-    // The linker considers LD_LIBRARY_PATH, RUNPATH, its cache and preloads, and starts nothing.
+    // The linker considers LD_LIBRARY_PATH, RUNPATH, its cache and preloads, and starts no program.
     let mut command = Command::new(linker);
     command.arg("--list").arg(program).stdin(Stdio::null());
     let output = command.output();
@@ -105,7 +105,7 @@ fn recognise(libraries: &[Library]) -> Result<Option<Mpi>, String> {
     }
 }
 
-/// The MPI that loads these libraries and contains these words in its own.
+/// The MPI, told by the libraries that a program loads and by words in its MPI library.
 fn kind(loads: impl Fn(&str) -> bool, has: impl Fn(&str) -> bool) -> Option<Kind> {
     // Open MPI 4's run-time library, absent in Open MPI 5.
     if loads("libopen-rte.so") {

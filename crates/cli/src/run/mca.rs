@@ -13,8 +13,8 @@ const FILES: [&str; 2] = ["OMPI_MCA_mca_base_param_files", "OMPI_MCA_mca_param_f
 
 type Variables = Vec<(String, String)>;
 
-/// The parameters in the files that Open MPI 5 reads by itself, as variables; the last of equal
-/// names counts.
+/// The parameters in the files that Open MPI 5 reads by itself, as variables; of equal names the
+/// last counts.
 pub fn of_files(mpi: &Mpi, environment: &[(String, String)]) -> Variables {
     let value = |name: &str| environment.iter().find(|(n, _)| n == name);
     let files: Vec<PathBuf> = match FILES.iter().find_map(|name| value(name)) {

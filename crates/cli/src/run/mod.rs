@@ -127,7 +127,7 @@ pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
 /// The variables of a job.
 #[derive(Default)]
 pub struct Prepared {
-    /// Their names and values.
+    /// Names and values of the variables.
     pub set: Vec<(String, String)>,
     /// Warnings for the user, a text each.
     pub said: Vec<String>,
@@ -222,7 +222,7 @@ fn preloads(
     prepared.set.extend(value);
 }
 
-/// The multicast library, if it is wanted and present; sets its variables.
+/// The multicast library, if it is wanted and present. Also sets its variables.
 fn multicast(common: &Common, dir: &Path, prepared: &mut Prepared) -> Option<PathBuf> {
     let asked = common.multicast.as_ref();
     if asked.is_none() && (common.no_multicast || common.no_preload) {
@@ -247,7 +247,7 @@ fn multicast(common: &Common, dir: &Path, prepared: &mut Prepared) -> Option<Pat
     Some(library)
 }
 
-/// The variables to set, without preferences that the user overrides.
+/// The variables to set, without those of our preferences that the user overrides.
 fn effective(vars: &[Var], environment: &[(String, String)]) -> Vec<(String, String)> {
     let decided = |name: &str| environment.iter().any(|(n, _)| n == name);
     vars.iter()

@@ -19,7 +19,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// True if its launcher is Hydra.
+    /// True if the MPI's launcher is Hydra.
     pub fn is_hydra(self) -> bool {
         matches!(self, Kind::Mpich | Kind::Intel)
     }
@@ -28,11 +28,12 @@ impl Kind {
 /// An MPI found on this machine.
 #[derive(Clone, Debug)]
 pub struct Mpi {
-    /// Which it is.
+    /// The kind of the MPI.
     pub kind: Kind,
-    /// Its version; empty if only its library was found.
+    /// Version of the MPI; empty if only its library was found.
     pub version: String,
-    /// The evidence: its `mpiexec`, its library, or the name of a variable that its launcher sets.
+    /// The evidence for this MPI: its `mpiexec`, its library, or the name of a variable that its
+    /// launcher sets.
     pub file: PathBuf,
     /// A directory to prepend to PATH, for an mpirun script that searches PATH for the real
     /// launcher.
@@ -94,7 +95,7 @@ pub fn is_executable(path: &Path) -> bool {
         .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Names of launchers. No other program is asked for its version, in particular not the user's.
+/// Names of launchers. No other program is run to ask for its version, least of all the user's.
 const LAUNCHERS: [&str; 4] = ["mpiexec", "mpirun", "orterun", "prterun"];
 
 /// Launchers of batch systems, which start the ranks of any MPI.
@@ -102,7 +103,7 @@ const OF_BATCH_SYSTEMS: [&str; 6] = ["srun", "aprun", "jsrun", "palsrun", "prun"
 
 /// The MPI of the `mpiexec` that `word` names.
 pub fn detect(word: &str) -> Result<Mpi, String> {
-    // Checked before the search: advice on srun does not need srun on this host.
+    // Checked before the search, since the advice about srun does not need srun on this host.
     let name = Path::new(word).file_name().unwrap_or_default();
     let name = name.to_string_lossy();
     if !Path::new(word).is_dir() {
@@ -151,7 +152,7 @@ fn check_name(word: &str, name: &str) -> Result<(), String> {
 }
 
 /// Intel's mpirun is a script that calls the first `mpiexec.hydra` on PATH. Returns a PATH with the
-/// directory of the matching one first.
+/// directory of the matching one in front.
 fn path_for_script(mpiexec: &Path) -> Option<String> {
     let dir = mpiexec.parent().filter(|dir| !dir.as_os_str().is_empty())?;
     let mut start = [0; 2];
@@ -260,7 +261,7 @@ fn has_mtl_ofi(mpi: &Mpi) -> Option<bool> {
 /// The transport for the messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fabric {
-    /// Marline; the directory with its library.
+    /// Marline, with the directory of its library.
     Marline(PathBuf),
     /// The MPI's own TCP transport on this interface.
     Tcp(String),
@@ -271,9 +272,9 @@ pub enum Fabric {
 /// One variable for the job's environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Var {
-    /// Its name.
+    /// The variable's name.
     pub name: &'static str,
-    /// Its value.
+    /// The variable's value.
     pub value: String,
     /// A preference, overridden by the user's value.
     pub yields: bool,
@@ -303,7 +304,7 @@ pub const BTL: &str = "OMPI_MCA_btl";
 /// The software that matches messages to receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matching {
-    /// Marline, or the MPI if it matches itself over any libfabric.
+    /// Marline, or an MPI that matches by itself over any libfabric.
     Marlines,
     /// Open MPI 5 (pml/ob1).
     Own,
@@ -338,8 +339,8 @@ pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool, matching: Matching) 
 }
 
 fn for_marline(kind: Kind, no_shm: bool) -> Vec<Var> {
-    // Intel MPI does not exchange the keys of windows between ranks of one host and uses invalid
-    // ones, over any provider. If such ranks do not access the memory directly, windows use
+    // Between ranks of one host Intel MPI does not exchange the keys of windows and uses invalid
+    // ones, over any provider. If such ranks do not access the memory directly, windows must use
     // messages.
     let keyless = no_shm && kind == Kind::Intel;
     let one_sided = |atomics| {
@@ -371,7 +372,7 @@ fn for_marline(kind: Kind, no_shm: bool) -> Vec<Var> {
         Kind::OpenMpi5 => {
             let mut vars = through_mtl.to_vec();
             vars.push(must("OMPI_MCA_opal_common_ofi_provider_include", "marline"));
-            // For windows: without btl/ofi their data bypasses Marline over btl/tcp
+            // For windows: without btl/ofi their data would bypass Marline over btl/tcp
             // (docs/design/mpi.md).
             vars.push(prefer(BTL, "ofi,sm,self"));
             vars
@@ -379,14 +380,14 @@ fn for_marline(kind: Kind, no_shm: bool) -> Vec<Var> {
         Kind::OpenMpi4 => {
             let mut vars = through_mtl.to_vec();
             // Open MPI 4's osc/rdma crashes without hardware atomics, over any transport, and its
-            // btl/ofi would open a second domain without use.
+            // btl/ofi would open a second domain that nothing uses.
             vars.extend([prefer(BTL, "^ofi"), prefer("OMPI_MCA_osc", "pt2pt")]);
             vars
         }
     };
     // In a job that lost a rank, MPI_Recv from MPI_ANY_SOURCE must not wait for that rank.
     vars.push(prefer("FI_MARLINE_ANY_SOURCE_FAILS", "on"));
-    // For these MPIs the completion of a send only means that its memory is free.
+    // In these MPIs the completion of a send only means that its memory is free.
     vars.push(prefer("FI_MARLINE_BORROW", "on"));
     vars
 }
@@ -397,7 +398,7 @@ fn for_own_matching(no_shm: bool) -> Vec<Var> {
         must(PML, "ob1"),
         must(BTL, if no_shm { "ofi,self" } else { "ofi,sm,self" }),
         must("OMPI_MCA_opal_common_ofi_provider_include", "marline"),
-        // Messages as well as remote memory.
+        // Mode 2: messages as well as remote memory.
         must("OMPI_MCA_btl_ofi_mode", "2"),
     ]
 }
@@ -406,15 +407,16 @@ fn for_own_matching(no_shm: bool) -> Vec<Var> {
 /// libfabric, does not support that (docs/design/mpi.md).
 fn for_survivors(no_shm: bool) -> Vec<Var> {
     let mut vars = for_own_matching(no_shm);
-    // Its coll/han ends a collective that lost a rank without an error and with wrong values, over
+    // If a rank is lost, coll/han ends a collective without an error and with wrong values, over
     // any network.
     vars.push(prefer("OMPI_MCA_coll", "^han"));
     vars
 }
 
-/// The variables of jobs that continue without lost ranks: a short timeout for silent peers, and
-/// Marline also between MPICH's ranks of one host (`no_shm`: anyway). MPICH's own shared memory
-/// never reports a death, and its launcher may miss one (docs/design/mpi.md).
+/// The variables of jobs that continue without lost ranks: a short timeout for silent peers; and
+/// Marline also between MPICH's ranks of one host (with `no_shm` it is used there anyway), since
+/// MPICH's own shared memory never reports a death, and its launcher may miss one
+/// (docs/design/mpi.md).
 pub fn for_lost_ranks(kind: Kind, no_shm: bool) -> Vec<Var> {
     let mut vars = vec![prefer("FI_MARLINE_PEER_TIMEOUT_MS", "5000")];
     if kind == Kind::Mpich && !no_shm {
@@ -430,8 +432,8 @@ const NO_LOCAL: &str = "MPIR_CVAR_NOLOCAL";
 pub const YIELD_WHEN_IDLE: &str = "OMPI_MCA_mpi_yield_when_idle";
 
 /// The variable that makes an MPI yield when idle, if it needs one: Open MPI's threads wait for
-/// each other in loops that otherwise never yield. Set only with the preloaded library, which
-/// suppresses yields that only cost time.
+/// each other in loops that otherwise never yield. Set only together with the preloaded library,
+/// which suppresses useless yields.
 pub fn yields(kind: Kind) -> Option<Var> {
     matches!(kind, Kind::OpenMpi5 | Kind::OpenMpi4).then(|| prefer(YIELD_WHEN_IDLE, "1"))
 }
@@ -490,8 +492,8 @@ fn without_shared_memory(kind: Kind, fabric: &Fabric) -> Vec<Var> {
 }
 
 /// Arguments for mpiexec that pass `vars` to other hosts. Hydra passes the whole environment by
-/// default, Open MPI only its own variables. A secret is no argument: where Hydra passes
-/// no environment, `FI_MARLINE_KEY_FILE` has to name a file with it.
+/// default, Open MPI only its own variables. A secret is never an argument: if Hydra passes no
+/// environment, `FI_MARLINE_KEY_FILE` must name a file with the secret.
 pub fn forward_args(kind: Kind, vars: &[(String, String)], user_args: &[String]) -> Vec<String> {
     let mut args = Vec::new();
     if kind.is_hydra() {

@@ -29,9 +29,9 @@ pub fn assignments(args: &[String]) -> Vec<(String, String, String)> {
     found
 }
 
-/// The software that matches messages to receives, by mpiexec's arguments and these variables (the
-/// last of equal names counts): Marline, unless Open MPI 5 is asked for its own matching (ob1) or
-/// for survival of lost ranks (ULFM).
+/// The software that matches messages to receives, according to mpiexec's arguments and these
+/// variables (of equal names the last counts): Marline, unless Open MPI 5 is asked for its own
+/// matching (ob1) or for survival of lost ranks (ULFM).
 pub fn matching(kind: Kind, args: &[String], variables: &[(String, String)]) -> Matching {
     let says = |(at, arg): (usize, &String)| {
         let next = args.get(at + 1).map(String::as_str);

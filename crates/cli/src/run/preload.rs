@@ -1,4 +1,4 @@
-//! The libraries preloaded into ranks: one for MPICH and Open MPI (purpose: `crates/mpi-shim`), and
+//! The libraries preloaded into ranks: one for MPICH and Open MPI (`crates/mpi-shim` says why), and
 //! optionally one for broadcasts by multicast (`crates/collectives`).
 
 use crate::run::mpi::Kind;
@@ -18,7 +18,8 @@ pub const MULTICAST_CALLS: &str = "MARLINE_MULTICAST_CALLS";
 /// The variable that says that the user did not request multicast, so that the library uses it only
 /// where it pays.
 pub const MULTICAST_UNASKED: &str = "MARLINE_MULTICAST_UNASKED";
-/// The calls without a request: no reductions, whose rounding would differ from the MPI's.
+/// The calls that use multicast without a request: no reductions, whose rounding would differ from
+/// the MPI's.
 pub const UNASKED_CALLS: &str = "bcast";
 /// See [`MULTICAST_CALLS`].
 pub const CALLS: [&str; 4] = ["bcast", "allreduce", "barrier", "allgather"];
@@ -40,7 +41,7 @@ pub fn library(kind: Kind, dir: &Path) -> Option<PathBuf> {
     (kind != Kind::Intel).then(|| find(dir, FILE_NAMES))?
 }
 
-/// The functional loss of an MPI's ranks without the library, beside time.
+/// What ranks of this MPI lose without the library, in addition to time.
 pub fn lost(kind: Kind) -> Option<&'static str> {
     matches!(kind, Kind::OpenMpi5 | Kind::OpenMpi4).then_some(
         "MPI_Mrecv and MPI_Imrecv of Open MPI lose data with gaps, persistent sends and \
@@ -54,8 +55,9 @@ fn find(dir: &Path, names: [&str; 2]) -> Option<PathBuf> {
     found.filter(|path| !path.to_string_lossy().contains([' ', ':']))
 }
 
-/// The variable's value: the MPI's library and the multicast library before the user's. A multicast
-/// library that the user did not request comes last, so that the user's tools see all calls.
+/// The variable's value: the MPI's library and the multicast library before the user's libraries. A
+/// multicast library that the user did not request comes last, so that the user's tools see all
+/// calls.
 pub fn value(
     (own, multicast): (Option<PathBuf>, Option<PathBuf>),
     asked: bool,

@@ -73,7 +73,7 @@ fn library_in(dir: &Path) -> Option<PathBuf> {
     libraries.find(|library| library.is_file())
 }
 
-/// Bytes of the ELF header compared with this program's: class and byte order; machine.
+/// Bytes of the ELF header that are compared with this program's: class and byte order; machine.
 const OURS: [std::ops::Range<usize>; 2] = [0..6, 18..20];
 
 /// The reason why a library cannot be loaded here, from its ELF header. libfabric skips such a

@@ -24,7 +24,7 @@ fn since_epoch() -> std::time::Duration {
     now.unwrap_or_default()
 }
 
-/// Places for runs' directories: in memory if the machine has such a place, otherwise the temporary
+/// Places for runs' directories: in memory if the machine has such a place, else the temporary
 /// directory.
 pub fn bases() -> [PathBuf; 2] {
     [page::DEFAULT_DIR.into(), std::env::temp_dir()]
@@ -52,7 +52,7 @@ fn number() -> u64 {
 }
 
 impl StatsDir {
-    /// The user's directory, or a fresh one that is removed on drop.
+    /// Opens the user's directory, or a new one that is removed on drop.
     pub fn open(given: Option<&Path>) -> Result<StatsDir, String> {
         let Some(dir) = given else {
             return StatsDir::fresh();
@@ -113,7 +113,7 @@ impl StatsDir {
         Ok(dir)
     }
 
-    /// An error if there is no room for another process's page.
+    /// Fails if there is no room for another process's page.
     pub fn room(&self) -> std::io::Result<()> {
         let file = self.path.join(format!("room-{}", std::process::id()));
         let written = tool::write_new(&file, &vec![0; page::ROOM_WORDS * 8]);
@@ -121,7 +121,7 @@ impl StatsDir {
         written
     }
 
-    /// A fresh directory in `parent` for a job of a batch system; the user removes it.
+    /// A new directory in `parent` for a job of a batch system; the user removes it.
     pub fn of_job(parent: &Path) -> Result<PathBuf, String> {
         let bad = |e: std::io::Error| format!("--stats {}: {e}", parent.display());
         let parent = fs::canonicalize(parent).map_err(bad)?;
@@ -151,7 +151,7 @@ impl StatsDir {
     }
 
     /// False for a page of another run. (Launchers that drop the variable leave pages without a
-    /// number, which must be this user's.)
+    /// number; such a page must belong to this user.)
     pub fn may_be_ours(&self, page: &JobPage) -> bool {
         page.run
             .map_or(page.user == owned::user(), |run| run == self.run)
@@ -173,8 +173,8 @@ impl Drop for StatsDir {
     }
 }
 
-/// Removes directories of this user's killed runs: the run has ended, and no page belongs to a
-/// living process.
+/// Removes directories of this user's killed runs: those whose run has ended, and in which no page
+/// belongs to a living process.
 fn remove_abandoned(base: &Path) {
     let ours = |dir: &PathBuf| dir.symlink_metadata().is_ok_and(|m| owned::is_ours(&m));
     for dir in of_runs(base).into_iter().filter(ours) {

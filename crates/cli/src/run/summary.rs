@@ -44,7 +44,7 @@ pub struct Ran<'a> {
     pub verbose: bool,
 }
 
-/// Prints the summary to standard error, as standard output belongs to the program; returns the
+/// Prints the summary to standard error, since standard output belongs to the program. Returns the
 /// exit status.
 pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
     let mut pages = Vec::new();
@@ -226,7 +226,7 @@ fn said_of_versions(pages: &[JobPage]) -> String {
     }
 }
 
-/// A line about processes without a page, which the table lacks; empty if none is known.
+/// A line about processes without a page, which are missing from the table; empty if none is known.
 fn said_of_absent(pages: &[JobPage]) -> String {
     absent(pages).map_or(String::new(), |(absent, processes)| {
         wrap(&format!(
@@ -238,8 +238,8 @@ fn said_of_absent(pages: &[JobPage]) -> String {
 }
 
 /// The number of processes without a page, and of all. A process has several endpoints, and its
-/// peers may know it by different addresses. Pages list the endpoints of their process; unlisted
-/// endpoints with the same address count as one process.
+/// peers may know it by different addresses. Pages list the endpoints of their process; endpoints
+/// on no page that have the same address count as one process.
 fn absent(pages: &[JobPage]) -> Option<(usize, usize)> {
     let present = pages.iter().filter(|page| !page.peers.is_empty());
     let present: Vec<&JobPage> = present.collect();
@@ -260,7 +260,8 @@ fn absent(pages: &[JobPage]) -> Option<(usize, usize)> {
     (absent > 0).then_some((absent, nameless + named + absent))
 }
 
-/// The number of processes behind rows without a page: rows with equal endpoint or address are one.
+/// The number of processes behind rows without a page: rows with the same endpoint or address are
+/// one process.
 fn processes_of<'a>(rows: impl Iterator<Item = &'a PeerRow>) -> usize {
     let mut by_endpoint: BTreeMap<u64, usize> = BTreeMap::new();
     let mut by_address: BTreeMap<&str, usize> = BTreeMap::new();

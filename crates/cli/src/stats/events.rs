@@ -41,7 +41,7 @@ pub fn main(args: &EventsArgs) -> crate::outcome::Outcome {
     Ok(status)
 }
 
-/// An event with its page.
+/// An event and its page.
 struct Told<'a> {
     page: &'a JobPage,
     event: &'a Event,

@@ -5,7 +5,7 @@ use marline_engine::stats::summary::Summary;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// The pages of one job.
+/// The pages of a job.
 pub struct Job {
     /// The pages with their files, by rank if known.
     pub pages: Vec<(PathBuf, JobPage)>,
@@ -34,7 +34,7 @@ impl Job {
     }
 }
 
-/// A common property of two pages of one job, if these are of one user.
+/// A property that two pages of one job have in common, if both belong to one user.
 #[derive(PartialEq, Eq, Hash)]
 enum Mark<'a> {
     /// An endpoint: the page's own, or a peer's.
@@ -59,7 +59,7 @@ fn marks(page: &JobPage) -> Vec<Mark<'_>> {
 /// Groups pages by job, in order of the jobs' start.
 pub fn group(pages: Vec<(PathBuf, JobPage)>) -> Vec<Job> {
     let mut of: Vec<usize> = (0..pages.len()).collect();
-    // A page of another user that root reads may claim anything.
+    // A page of another user, which root can read, may claim anything.
     let mut known: HashMap<(u32, Mark), usize> = HashMap::new();
     for (n, (_, page)) in pages.iter().enumerate() {
         for mark in marks(page) {
@@ -121,7 +121,7 @@ mod tests {
         let all = vec![
             page(7, &[70], &[80]),
             page(1, &[10], &[20]),
-            // Its only peer left no page here; the same for the next page.
+            // The only peer of this process left no page here; the same holds for the next page.
             page(4, &[40], &[99]),
             page(2, &[20], &[10]),
             page(5, &[50], &[99]),
@@ -135,8 +135,8 @@ mod tests {
         assert_eq!(jobs[1].summary.processes, 0);
     }
 
-    /// As with Open MPI 5, whose ranks send by the second of two endpoints, or use one for windows
-    /// and the other for messages.
+    /// As in Open MPI 5, whose ranks send by the second of two endpoints, or use one endpoint for
+    /// windows and the other for messages.
     #[test]
     fn processes_in_touch_by_any_of_their_endpoints_are_one_job() {
         let all = vec![

@@ -67,8 +67,8 @@ pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
     Ok(status)
 }
 
-/// The jobs with pages in these places, or the job of one process. Reports unreadable pages and
-/// sets the status to 1.
+/// The jobs with pages in these places, or the job of one process. Reports unreadable pages, and
+/// sets the status to 1 if there are any.
 fn load(paths: &[PathBuf], job: Option<u32>, status: &mut u8) -> Result<Vec<Job>, String> {
     let places = places(paths);
     let files = files(&places, status);
@@ -132,7 +132,7 @@ fn places(paths: &[PathBuf]) -> Vec<PathBuf> {
     }
 }
 
-/// The page files there; a place without read permission sets the status to 1.
+/// The page files in these places; sets the status to 1 if a place may not be read.
 fn files(places: &[PathBuf], status: &mut u8) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for path in places {

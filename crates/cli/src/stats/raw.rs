@@ -66,7 +66,7 @@ fn known_as(page: &JobPage) -> String {
     }
 }
 
-/// The name of the payload checksum used with a peer; the number if it has no name.
+/// The name of the payload checksum used with a peer; its number if it has no name.
 fn checksum(peer: &PeerRow) -> Option<String> {
     let number = peer.checksum?;
     let known = Algorithm::from_u8(number);

@@ -76,7 +76,7 @@ const FIRST_MIN: f64 = 4096.0;
 
 impl Pipeline {
     /// Chunks for this network and this work. The first chunk is processed during the rendezvous'
-    /// round trip (C0 = 2λ·B), each other one during the transfer of the previous one (q =
+    /// round trip (C0 = 2λ·B), and each later chunk during the transfer of the chunk before it (q =
     /// B/B_net), which needs q > 1. The last block takes at most one gap.
     pub fn fit(network: &Network, work: &Work) -> Pipeline {
         let rate = work.rate();
@@ -98,8 +98,8 @@ impl Pipeline {
         (1.0 + len / first * (self.growth - 1.0)).ln() / self.growth.ln()
     }
 
-    /// Time of `len` bytes after the receiver's answer: b/B + g·n + λ + L/B_net. Work slower than
-    /// the network bounds long messages instead of B_net.
+    /// Time of `len` bytes after the receiver's answer: b/B + g·n + λ + L/B_net. If the work is
+    /// slower than the network, B replaces B_net for long messages.
     pub fn time(&self, network: &Network, work: &Work, len: f64) -> f64 {
         let (block, slower) = (self.last_block.min(len), network.rate.min(work.rate()));
         block * work.per_byte() + network.gap * self.chunks(len) + network.latency + len / slower

@@ -22,7 +22,7 @@ pub const fn powers_of_two<const N: usize>(powers: [usize; N]) -> [usize; N] {
 pub const FRAGMENTS: [usize; 7] = powers_of_two([10, 11, 12, 13, 14, 15, 16]);
 /// Sizes at which non-temporal stores may begin.
 pub const STREAMS: [usize; 6] = powers_of_two([18, 20, 21, 22, 24, 26]);
-/// Curves that end below this size, in bytes, do not tell about non-temporal stores.
+/// A curve that ends below this size, in bytes, does not show whether non-temporal stores pay.
 const STREAMS_KNOWN: usize = 4 << 20;
 /// Blocks or streams must take less than this fraction of the single loop's time.
 const WORTH: f64 = 0.97;
@@ -30,7 +30,7 @@ const WORTH: f64 = 0.97;
 pub const CHUNK: usize = 256 << 10;
 /// Size at which short messages are judged: the papers' block, in bytes.
 pub const SHORT: usize = 32 << 10;
-/// Used without rail measurements: UDP over 10 Gbit/s Ethernet, as in the papers.
+/// Network assumed without rail measurements: UDP over 10 Gbit/s Ethernet, as in the papers.
 const NO_RAIL: Network = Network {
     latency: 10e-6,
     rate: 1.25e9,
@@ -77,7 +77,7 @@ pub fn profile(points: &[Point], rail: Option<RailFigures>, date: &str) -> Profi
 const FIRST_MAX: f64 = 16e6;
 /// The longest eager message, in bytes.
 const EAGER_MOST: usize = 65_536;
-/// More growth makes the last chunk too large to overlap with anything.
+/// More growth would make the last chunk too large to overlap with any other work.
 const GROWTH_MAX: f64 = 16.0;
 
 /// Rounds to whole cache lines within a profile's limits.
@@ -149,7 +149,7 @@ fn both(points: &[Point], algorithm: Algorithm, way: Way, bytes: usize) -> Optio
 }
 
 /// The length from which non-temporal stores beat `plan` at every larger size; 0 if there is none.
-/// `None` if that is the default length, or if it is unknown.
+/// `None` if that length is the default, or unknown.
 fn stream_from(points: &[Point], algorithm: Algorithm, plan: &Plan) -> Option<usize> {
     let otherwise = match plan.blocked_from {
         Some(_) => Way::Blocked(plan.block_bytes),
@@ -173,7 +173,7 @@ fn stream_from(points: &[Point], algorithm: Algorithm, plan: &Plan) -> Option<us
 }
 
 /// The block size, and the length from which it beats a single loop, judged by the sum of the times
-/// in cache and from memory; of several block sizes the one that saves most.
+/// in cache and from memory. Of several block sizes, the one that saves most.
 fn plan(points: &[Point], algorithm: Algorithm) -> Plan {
     let time = |way, bytes| both(points, algorithm, way, bytes);
     let mut best = (Plan::FUSED, 0.0);

@@ -84,7 +84,7 @@ pub fn main(args: &TuneArgs) -> crate::outcome::Outcome {
     }
     let path = output(args.output.as_deref())?;
     let plan = plan(args)?;
-    // Checked first, so that a minute of measurements is not lost.
+    // Checked first: an error after a minute of measurements would lose them.
     if path.is_dir() {
         return Err(format!(
             "--output {}: it is a directory, and has to be a file",
@@ -110,7 +110,7 @@ pub fn main(args: &TuneArgs) -> crate::outcome::Outcome {
     Ok(0)
 }
 
-/// The profile's file: the given one, or the one that engines look for.
+/// The profile's file: the given file, or the file that engines look for.
 fn output(given: Option<&Path>) -> Result<PathBuf, String> {
     let set = || {
         let value = std::env::var_os("FI_MARLINE_PROFILE")?;
@@ -155,7 +155,7 @@ fn plan(args: &TuneArgs) -> Result<Plan, String> {
         sample_ns: 2e4,
         call_ns_max: 2e6,
     };
-    // A sample of 0.2 ms is shorter than the scheduler's slice, so that most are undisturbed.
+    // A sample of 0.2 ms is shorter than the scheduler's slice, so most samples are undisturbed.
     let full = Effort {
         rounds: 7,
         sample_ns: 2e5,

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A packet: 4 bytes of magic, kind, padding, the reply port (packets may leave by others), a
+/// A packet: 4 bytes of magic, kind, padding, the reply port (packets may leave by other ports), a
 /// number; then filler.
 const MAGIC: [u8; 4] = *b"mltn";
 const HEAD: usize = 16;
@@ -21,7 +21,7 @@ const HEAD: usize = 16;
 const ECHO: u8 = 1;
 /// Count the packet; reply with the total if the number is not 0.
 const STREAM: u8 = 2;
-/// The reply to both.
+/// The reply to packets of both kinds.
 const ANSWER: u8 = 3;
 
 /// Bytes of a small packet, like an eager message of a few bytes with its header.
@@ -128,15 +128,15 @@ fn read_head(datagram: &[u8]) -> Option<(u8, u16, u64)> {
     (datagram[..4] == MAGIC).then_some((datagram[4], port, u64::from_le_bytes(number)))
 }
 
-/// Yields after several empty polls: the other end may need this processor.
+/// Yields after several empty polls, since the other end may need this processor.
 fn offer(empty: u32) {
     if empty >= EMPTY_MAX {
         std::thread::yield_now();
     }
 }
 
-/// Answers until stopped. `idle` is called after each empty poll with the number of successive
-/// ones.
+/// Answers until stopped. Calls `idle` after each empty poll with the number of empty polls in a
+/// row.
 fn answer(end: &mut End, stop: &AtomicBool, idle: impl Fn(u32)) {
     let mut counted = 0u64;
     let mut empty = 0u32;
@@ -165,7 +165,7 @@ fn answer(end: &mut End, stop: &AtomicBool, idle: impl Fn(u32)) {
         });
         // The last answer covers a batch with several requests.
         if let Some((to, number)) = answers.last() {
-            // A full queue may drop the answer, like the network: the other end asks again.
+            // A full queue may drop the answer, as the network may: the other end asks again.
             let _ = end.send(to, ANSWER, *number, SMALL, SMALL);
         }
         empty = if taken == 0 {
@@ -260,9 +260,9 @@ impl Probe {
         }
     }
 
-    /// A stream; `None` if a packet was lost.
+    /// Sends a stream and measures it; `None` if a packet was lost.
     fn stream(&mut self, time: Duration) -> Result<Option<f64>, String> {
-        // An echo resets the other end's count.
+        // The remote end resets its count at an echo.
         self.end.send(&self.to, ECHO, u64::MAX, SMALL, SMALL)?;
         if self.wait(|n| n == u64::MAX).is_none() {
             return Ok(None);
@@ -375,7 +375,7 @@ mod tests {
             stream: Duration::from_millis(20),
         };
         let figures = measure("lo", None, &effort).unwrap();
-        // A sanity check only: a loaded machine may be a thousand times slower than an idle one.
+        // Only a sanity check: a loaded machine may be a thousand times slower than an idle one.
         assert!(
             figures.latency_us > 0.1 && figures.latency_us < 1e6,
             "{figures:?}"

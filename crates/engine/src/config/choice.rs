@@ -45,7 +45,7 @@ impl ChecksumChoice {
         class.map(|(_, choice)| *choice).or_else(named)
     }
 
-    /// Its name.
+    /// The algorithm's name.
     pub fn name(&self) -> &'static str {
         if let ChecksumChoice::Named(algorithm) = self {
             return algorithm.name();
@@ -63,7 +63,7 @@ impl ChecksumChoice {
         all.join(", ")
     }
 
-    /// The algorithm for this machine, by its profile if there is one.
+    /// The algorithm for this machine, chosen by its profile if there is one.
     pub fn resolve(&self, profile: Option<&Profile>) -> Algorithm {
         self.resolve_at(tier(), profile)
     }
@@ -83,8 +83,8 @@ impl ChecksumChoice {
                 })
             }
             ChecksumChoice::Fast => fastest(profile, Strength::Medium).unwrap_or(
-                // With AES instructions nothing is faster (docs/checksums.md); in plain Rust, table
-                // look-ups make CRC and AES slower than XXH3.
+                // With AES instructions no algorithm is faster (docs/checksums.md). In plain Rust,
+                // table look-ups make CRC and AES slower than XXH3.
                 match tier {
                     Tier::Portable => Algorithm::Xxh3,
                     _ => Algorithm::AesLanes,
@@ -94,8 +94,8 @@ impl ChecksumChoice {
     }
 }
 
-/// The fastest measured algorithm of at least this strength; among nearly equal ones the more
-/// trusted.
+/// The fastest measured algorithm of at least this strength; among nearly equal ones, the more
+/// trusted one.
 fn fastest(profile: Option<&Profile>, least: Strength) -> Option<Algorithm> {
     let mut best: Option<(Algorithm, f64)> = None;
     for number in Algorithm::BY_TRUST {

@@ -2,7 +2,7 @@
 
 use crate::config::settings::{Settings, TABLE};
 
-/// Two settings of which the first must not exceed the second.
+/// A pair of settings: the first must not exceed the second.
 struct Order {
     low: &'static str,
     high: &'static str,
@@ -63,7 +63,7 @@ impl Settings {
         }
     }
 
-    /// Text for a setting with its value, marked if it is a default that the user did not choose.
+    /// Text for a setting with its value, which says if the value is a default.
     fn shown(&self, name: &str) -> String {
         let Some(row) = TABLE.iter().find(|row| row.name == name) else {
             return name.to_owned();

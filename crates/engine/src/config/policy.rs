@@ -30,7 +30,7 @@ const GROUPS: &[KindGroup] = &[
 ];
 
 /// The policy for sharing work among the rails to a peer. A rail that reaches only some peers is
-/// used for these.
+/// used for those peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RailsPolicy {
     /// Large messages are striped over all rails, small ones use the best.
@@ -57,7 +57,7 @@ impl RailsPolicy {
         }
     }
 
-    /// Its name.
+    /// The policy's name.
     pub fn name(self) -> String {
         match self {
             RailsPolicy::Stripe => "stripe".to_owned(),

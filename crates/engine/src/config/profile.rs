@@ -13,7 +13,7 @@ use marline_checksum::{Algorithm, Plan};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Format of the file; other numbers are refused.
+/// Format of the file; files with other numbers are refused.
 pub const FORMAT: u32 = 1;
 /// Largest file in bytes that is read: far more than a profile needs.
 const FILE_MAX: u64 = 1 << 20;
@@ -28,7 +28,7 @@ pub struct Profile {
     pub date: String,
     /// Longest message in bytes that is sent eagerly.
     pub eager_max_bytes: usize,
-    /// The machine on which it was measured.
+    /// The machine on which the profile was measured.
     pub machine: Machine,
     /// Parameters of the super-pipeline.
     pub pipeline: Pipeline,
@@ -44,9 +44,9 @@ pub struct Profile {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pipeline {
-    /// C0 in bytes: as many as are copied and summed in one round trip.
+    /// C0 in bytes: as much as is copied and summed in one round trip.
     pub first_chunk_bytes: u64,
-    /// q: rate of copying and summing over the network's rate. 1 where the network is faster, so
+    /// q: rate of copying and summing divided by the network's rate; 1 if the network is faster, so
     /// that all chunks have equal lengths.
     pub growth: f64,
     /// Length in bytes of the blocks into which the last chunk is divided.
@@ -84,17 +84,17 @@ pub struct RailFigures {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlgorithmFigures {
-    /// Its name.
+    /// The algorithm's name.
     pub name: String,
     /// Copying and summing fragments of 1 to 64 KiB, in bytes per nanosecond, by the faster method.
     pub gb_per_s: f64,
     /// Length from which the blocked method is faster; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_from_bytes: Option<usize>,
-    /// Length of such a block in bytes.
+    /// Length of a block of the blocked method in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<usize>,
-    /// Length from which copies bypass the caches; 0: never; absent: the default.
+    /// Length from which copies bypass the caches; 0: always use the caches; absent: the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_from_bytes: Option<usize>,
 }
@@ -117,7 +117,7 @@ impl AlgorithmFigures {
 impl Profile {
     /// Parses and checks a profile's text. Errors are texts for the user.
     pub fn parse(text: &str) -> Result<Profile, String> {
-        /// The one field that files of every format have.
+        /// The field that files of every format have.
         #[derive(Deserialize)]
         struct Any {
             format: u32,
@@ -189,7 +189,7 @@ impl Profile {
     }
 }
 
-/// The reason why there is no profile.
+/// The reason why no profile was loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
     /// The file does not exist.

@@ -30,16 +30,16 @@ pub struct Setting {
     pub default: &'static str,
     /// One-line help with units.
     pub help: &'static str,
-    /// Syntax of its value.
+    /// Syntax of the setting's value.
     pub kind: Kind,
-    /// A key of `FI_MARLINE_TEST` instead of a variable of its own.
+    /// The setting is a key of `FI_MARLINE_TEST`, not a variable of its own.
     pub test: bool,
     set: fn(&mut Settings, &str, &Kind) -> bool,
     pub(crate) get: fn(&Settings) -> String,
 }
 
 impl Setting {
-    /// The environment variable, with the key of one that is given by `FI_MARLINE_TEST`.
+    /// The environment variable; for a key of `FI_MARLINE_TEST`, that variable and the key.
     pub fn variable(&self) -> String {
         match self.test {
             true => format!("{PREFIX}TEST={}", self.name),
@@ -320,9 +320,9 @@ impl Settings {
         self.given & bit(name) != 0
     }
 
-    /// Milliseconds without an ack after which a connection is made anew, and after which a peer
-    /// that was never heard is no longer waited for: 5 s, or the peer timeout where the user has
-    /// set it. A peer survives its connections.
+    /// Milliseconds without an ack after which a connection is made anew, and without a packet
+    /// after which a peer that was never heard counts as dead: 5 s, or the peer timeout if the user
+    /// has set it. A peer outlives its connections.
     pub fn rail_timeout_ms(&self) -> u64 {
         match self.was_given("peer_timeout_ms") {
             true => self.peer_timeout_ms,
@@ -349,7 +349,7 @@ impl Settings {
     }
 }
 
-/// See [`Settings::rail_timeout_ms`].
+/// As [`Settings::rail_timeout_ms`].
 const RAIL_TIMEOUT_MS: u64 = 5_000;
 
 /// Bit of a setting in [`Settings::given`].

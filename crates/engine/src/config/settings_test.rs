@@ -104,7 +104,7 @@ fn malformed_values_are_refused_by_name() {
     }
 }
 
-/// Below it only the shortest messages would fit a packet.
+/// With a smaller datagram only the shortest messages would fit a packet.
 #[test]
 fn the_smallest_datagram_holds_a_block_and_its_headers() {
     use marline_wire::{EAGER_LEN, HEADER_LEN};

@@ -26,7 +26,7 @@ pub fn unknown_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<Stri
     out
 }
 
-/// The setting of experiments that had this variable (without the prefix).
+/// The setting of experiments that had this variable (without the prefix) before.
 fn by_former_variable(key: &str) -> Option<&'static Setting> {
     let key = key.to_ascii_lowercase();
     TABLE
@@ -34,7 +34,7 @@ fn by_former_variable(key: &str) -> Option<&'static Setting> {
         .find(|row| row.test && row.name == current(&key))
 }
 
-/// Notices about variables that are keys of `FI_MARLINE_TEST` now, and are read still.
+/// Notices about variables that are now keys of `FI_MARLINE_TEST`, and are still read.
 pub fn former_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<String> {
     let mut out = Vec::new();
     for name in names {
@@ -49,8 +49,8 @@ pub fn former_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<Strin
     out
 }
 
-/// The row whose name differs least from `key`, unless it differs by more than a third (or by
-/// more than two letters swapped).
+/// The row whose name differs least from `key`, unless more than a third of the letters differ (or
+/// more than two letters are swapped).
 fn nearest(key: &str) -> Option<&'static Setting> {
     let key = key.to_ascii_lowercase();
     let (row, distance) = TABLE

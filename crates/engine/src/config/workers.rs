@@ -38,7 +38,7 @@ impl Workers {
         format!("{AUTO}, or a whole number from 0 to {WORKERS_MAX}")
     }
 
-    /// Most workers; `idle` is the limit for those on idle cores.
+    /// Most workers in all; `idle` is the limit if they need idle cores.
     pub(crate) fn most(&self, idle: usize) -> usize {
         match self {
             Workers::OnIdleCores => idle,

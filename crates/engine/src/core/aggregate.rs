@@ -1,5 +1,5 @@
-//! Short writes and atomics that follow each other into one region: as long as the RPC of the
-//! first has not left, the others go in it. The peer does them in their order, and answers once.
+//! Short writes and atomics that follow each other into one region: as long as the RPC of the first
+//! has not left, later ones share it. The peer does them in order, and answers once.
 
 use crate::api::{EpId, FiAddr, IoVec, OpError};
 use crate::core::rpc::Request;
@@ -17,7 +17,7 @@ const FIRST_LEN: std::ops::Range<usize> = HEAD - 8..HEAD;
 
 /// Asking.
 impl<S: System> Core<S> {
-    /// Notes an RPC that was posted, if others may go in it.
+    /// Notes an RPC that was posted, if others may share it.
     pub(crate) fn note_last(&mut self, ep: EpId, req: &Request<'_>, rpc: u32, serial: u32) {
         let whose = (ep.0, req.peer.0);
         if !req.may_share() {
@@ -37,8 +37,8 @@ impl<S: System> Core<S> {
         self.rpcs.last.insert(whose, last);
     }
 
-    /// Posts an operation in the RPC before it, if that has not left and has room; `false`: it
-    /// needs one of its own.
+    /// Posts an operation in the RPC posted before it, if that RPC has not left and has room;
+    /// `false`: the operation needs an RPC of its own.
     pub(crate) fn join(&mut self, ep: EpId, req: &Request<'_>) -> bool {
         let whose = (ep.0, req.peer.0);
         let Some(last) = self.rpcs.last.get(&whose).copied() else {
@@ -80,7 +80,7 @@ impl<S: System> Core<S> {
         true
     }
 
-    /// Writes an operation behind those of an RPC, whose log grows to `len` bytes.
+    /// Writes an operation behind those of an RPC, whose log copy grows to `len` bytes.
     fn append(
         &mut self,
         handle: u32,
@@ -114,7 +114,8 @@ impl<S: System> Core<S> {
         op.pieces = Pieces::new(&[IoVec { base, len }]);
     }
 
-    /// The peer has answered an RPC that several operations share; `refused`: some of them, or all.
+    /// Handles the peer's answer to an RPC that several operations share; `refused`: the refused
+    /// operations.
     pub(crate) fn answered_all(&mut self, rpc: u32, refused: Option<&[u8]>) {
         let Some(op) = self.rpcs.ops.get_mut(rpc) else {
             return;
@@ -134,7 +135,7 @@ impl<S: System> Core<S> {
 
 /// Answering.
 impl<S: System> Core<S> {
-    /// Executes the operations of a shared RPC in order; adds refused ones to `refused`.
+    /// Executes the operations of a shared RPC in order. Adds refused ones to `refused`.
     pub(crate) fn execute_all(
         &mut self,
         who: (EpId, PeerId, FiAddr),

@@ -1,5 +1,5 @@
 //! Posts atomic operations, in parts if they are too long for one RPC or name several remote
-//! pieces. Each element belongs to one part, and each part executes once, like every RPC; the
+//! pieces. Each element belongs to one part, and each part is executed once, like every RPC. The
 //! operation ends with its last part.
 
 use crate::api::{AtomicKind, AtomicReq, EpId, SubmitError};

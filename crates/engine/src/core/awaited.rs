@@ -23,7 +23,7 @@ pub(crate) struct AwaitedHosts {
 #[derive(Clone, Copy, Debug, Default)]
 struct Waited {
     peers: u64,
-    /// Endpoint number of one of these peers.
+    /// Endpoint number of one of the peers on the host.
     first: u64,
     longest_ns: u64,
     stranger: bool,
@@ -57,7 +57,8 @@ pub(crate) struct Said {
 }
 
 impl<S: System> Core<S> {
-    /// Reports that are due: hosts that operations wait for, and hosts that answer again.
+    /// Handles reports that are due: of hosts that operations wait for, and of hosts that answer
+    /// again.
     pub(crate) fn say_awaited(&mut self, now: u64, hosts: &mut AwaitedHosts) -> Vec<Said> {
         if now < hosts.look_ns {
             return Vec::new();

@@ -1,7 +1,7 @@
 //! Backpressure: rails without room, because the kernel's queue is full or does not move. Batches
-//! that were built for such a rail wait; no more are built for it until it has room, and other
-//! rails carry what they can. A rail that stays without room is given up until it accepts packets
-//! again: the local-completion watchdog of paper 3.
+//! that were built for such a rail wait, and no more are built until the rail has room; other rails
+//! carry what they can. A rail that stays without room is given up until it accepts packets again:
+//! the local-completion watchdog of paper 3.
 
 use crate::api::LogLevel;
 use crate::core::Core;
@@ -9,10 +9,10 @@ use crate::platform::system::System;
 use crate::state::rails::{Backpressure, Pending, STUCK_NS};
 use marline_rails::TxBuffers;
 
-/// Time after which frames that are not bound to the full rail (acks above all) leave by others: 64
-/// KiB take half of it at 100 Mb/s.
+/// Time after which frames that are not bound to the full rail (acks above all) leave by other
+/// rails: 64 KiB take half of this time at 100 Mb/s.
 const REROUTE_NS: u64 = 10_000_000;
-/// Longest interval between attempts. An attempt is a system call that copies up to 64 KiB,
+/// Longest interval between attempts to send. An attempt is a system call that copies up to 64 KiB,
 /// possibly in vain, so the interval grows with the time without room.
 const TRY_NS: u64 = 1_000_000;
 
@@ -32,8 +32,8 @@ impl<S: System> Core<S> {
         self.rails.full_mask |= 1 << rail;
     }
 
-    /// Notes that no packet waits for room on a rail: new ones may be built if it lends a buffer.
-    /// (A device may still be reading all of them.)
+    /// Notes that no packet waits for room on a rail: more may be built if the rail lends a buffer.
+    /// (A device may still be reading all buffers.)
     pub(crate) fn has_room(&mut self, rail: usize) {
         let state = &mut self.rails.list[rail];
         state.buffer = state.buffer.or_else(|| state.tx.lend());
@@ -55,7 +55,8 @@ impl<S: System> Core<S> {
             }
             let pending = self.rails[rail].pending.take();
             let writes = pending.as_ref().is_some_and(|p| p.write().is_some());
-            // A write notification leaves with the next write, or before packets built after it.
+            // A held-back write notification leaves with the next write, or before packets built
+            // after it.
             if !writes && !self.send_notification(now, rail) {
                 self.no_room(now, rail, pending);
                 continue;
@@ -73,7 +74,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Gives up rails that have had no room for too long, and retries those that were given up.
+    /// Gives up rails that have had no room for too long, and retries rails that were given up.
     pub(crate) fn watch_room(&mut self, now: u64, rail: usize) {
         let several = self.rails.len() > 1;
         let state = &mut self.rails[rail];
@@ -103,8 +104,8 @@ impl<S: System> Core<S> {
             if news {
                 self.say(LogLevel::Warn, &text);
             }
-            // Its packets leave by other rails. The next ones built for it, usually probes, show
-            // whether there is room again.
+            // The rail's packets leave by other rails. The next packets built for this rail,
+            // usually probes, show whether there is room again.
             self.drop_pending(rail);
         }
         for node in self.dir.nodes() {

@@ -9,8 +9,8 @@ use crate::platform::system::System;
 use crate::state::operations::Operations;
 use marline_proto::Mutation;
 
-/// Multiple of the sends of a burst that leave immediately: so many are copied, since their callers
-/// may wait for each of them.
+/// Sends of a burst that are copied, as a multiple of the sends that leave immediately: their
+/// callers may wait for each of them.
 const COPIED_FIRST: u32 = 4;
 /// Time of polling without any borrowed send ending, after which the receiver is probably
 /// computing.
@@ -21,8 +21,8 @@ const BORROWED_NS: u64 = 4_000_000;
 const COPY_MAX: usize = 256 << 10;
 
 impl<S: System> Core<S> {
-    /// True if this send may borrow: its caller polls for its completion, and other sends of its
-    /// burst precede it, so that no peer waits for a copy either.
+    /// True if this send may borrow: its caller polls for its completion, and enough other sends of
+    /// its burst precede it (see [`COPIED_FIRST`]).
     pub(crate) fn may_borrow(&self, req: &SendReq<'_>, len: usize) -> bool {
         self.cfg.borrow
             && len > BORROW_ABOVE
@@ -56,8 +56,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Copies a send into the log and completes it. Returns the bytes copied; `None`: the log is
-    /// full, or a rail still reads the memory.
+    /// Copies a send into the log and completes it. Returns the number of bytes copied; `None`: the
+    /// log is full, or a rail still reads the memory.
     fn give_back(&mut self, handle: u32) -> Option<usize> {
         let op = self.ops.sends.get(handle)?;
         let len = total(op.pieces.as_slice());
@@ -87,8 +87,8 @@ impl<S: System> Core<S> {
 }
 
 impl Operations {
-    /// Appends a borrowed send, if it has a number. Drops ended sends at the front: an application
-    /// may post for long without a poll.
+    /// Adds a borrowed send to the list, if it has a number. Drops ended sends at the front, since
+    /// an application may post for long without a poll.
     #[inline]
     pub(crate) fn borrow(&mut self, handle: u32, number: u64) {
         if number == 0 {

@@ -11,7 +11,8 @@ use marline_proto::{Event, Mutation, PeerId, PutEnd};
 use marline_wire::{MsgHead, FLAG_CQ_DATA, FLAG_PART};
 
 impl<S: System> Core<S> {
-    /// Handles all pending events of the nodes. Call it after any call that may have caused some.
+    /// Handles all pending events of the nodes. Call this after any call that may have caused
+    /// events.
     pub fn settle(&mut self) {
         for index in 0..self.dir.eps.len() {
             while let Some(endpoint) = self.dir.eps[index].as_mut() {
@@ -172,8 +173,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Ends a long remote write's use of its caller's memory; returns its result. `None`: a part of
-    /// an operation that has not ended.
+    /// Ends a long remote write's use of its caller's memory. Returns the write's result; `None`:
+    /// the write is a part of an operation that has not ended.
     fn put_left(
         &mut self,
         handle: u32,
@@ -323,7 +324,7 @@ impl<S: System> Core<S> {
         self.complete(cq, entry);
     }
 
-    /// Counts a successful operation on a region: it read, it wrote.
+    /// Counts a successful operation that read or wrote a region.
     pub(crate) fn count_region(&mut self, key: u64, does: [bool; 2]) {
         self.ops.count(key, does);
         if self.cfg.proto.errs(Mutation::CountTwice) {

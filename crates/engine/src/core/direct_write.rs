@@ -2,9 +2,9 @@
 //!
 //! The bytes are summed either before they leave or after the kernel has read them. Machines differ
 //! in which is faster, so both are timed and the faster is used (`memory/autotune.rs`,
-//! docs/design/direct-writes.md). The notification of a write precedes its own bytes if they are
-//! summed before; otherwise it precedes the next write's bytes or, without a next write, follows
-//! its own.
+//! docs/design/direct-writes.md). If the bytes are summed before, the write's notification goes in
+//! front of its own bytes. Otherwise it goes in front of the next write's bytes or, if there is no
+//! next write, follows its own.
 
 use crate::core::Core;
 use crate::platform::system::System;
@@ -13,7 +13,8 @@ use marline_proto::DIRECT_PACKET_MAX;
 use marline_rails::{DirectWrite, LinkId, RailTx, SendOutcome, Write};
 
 impl<S: System> Core<S> {
-    /// Sends the pending direct write with its checksum, and retains its notification if necessary.
+    /// Sends the pending direct write with its checksum. If the checksum comes later, holds the
+    /// notification back.
     pub(crate) fn write_direct(
         &mut self,
         now: u64,
@@ -32,7 +33,7 @@ impl<S: System> Core<S> {
         }
         let op = self.ops.sends.get(write.handle);
         let Some(op) = op.filter(|op| op.ended.is_none()) else {
-            // All bytes were acked otherwise, or the peer is dead.
+            // All bytes were acknowledged by other means, or the peer is dead.
             self.end_write(write.handle);
             return SendOutcome::Sent;
         };
@@ -85,7 +86,8 @@ impl<S: System> Core<S> {
         outcome
     }
 
-    /// Notes that a notification left with its own bytes (`own`), or retains it for the next write.
+    /// Notes that a notification left with its own bytes (`own`), or holds it back for the next
+    /// write.
     fn keep_notification(&mut self, rail: usize, own: bool, notification: WriteNotification) {
         let told = match own {
             true => Some(notification),
@@ -96,7 +98,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Returns whether to sum the write before it leaves, and whether to time it.
+    /// Returns whether to sum the write before it leaves, and whether to time this.
     fn sums_first(&mut self, to_write: &ToWrite) -> (bool, bool) {
         if to_write.summed.is_some() {
             return (true, false); // a full queue delayed it after it was summed
@@ -113,7 +115,7 @@ impl<S: System> Core<S> {
         })
     }
 
-    /// Sends the notification of a rail's last direct write; `false`: the queue is full.
+    /// Sends the held-back notification of a rail's last direct write; `false`: the queue is full.
     pub(crate) fn send_notification(&mut self, now: u64, rail: usize) -> bool {
         let Some(told) = self.rails[rail].notification.take() else {
             return true;

@@ -41,7 +41,7 @@ impl<S: System> Core<S> {
         self.execute_at((ep, peer, source), word, contents, result)
     }
 
-    /// Does what one operation asks for, of this place, data and payload.
+    /// Does what one operation requests, with the given place, data and payload.
     pub(crate) fn execute_at(
         &mut self,
         (ep, peer, source): (EpId, PeerId, FiAddr),
@@ -72,8 +72,8 @@ impl<S: System> Core<S> {
         Ok(())
     }
 
-    /// Counts the operation of an RPC, if this is its only or its last RPC and none was refused, in
-    /// those regions of its parts that still exist.
+    /// Counts the operation of an RPC in those regions of its parts that still exist, if this is
+    /// the operation's only or last RPC and none was refused.
     fn count_rpc(&mut self, (ep, peer): (EpId, PeerId), word: Word, key: u64, done: bool) {
         let whose = (ep.0, peer.0);
         let (part, more) = (word.flags & PART != 0, word.flags & MORE != 0);
@@ -208,8 +208,8 @@ impl<S: System> Core<S> {
     }
 }
 
-/// Works on `len` bytes of registered memory: in place, or on a copy of memory in several pieces,
-/// where an element may span two.
+/// Works on `len` bytes of registered memory: in place, or on a copy if the memory is in several
+/// pieces, where an element may span two.
 fn in_one(place: &Pieces, len: usize, work: impl FnOnce(&mut [u8])) {
     if let Some(base) = place.whole(0, len).and_then(NonNull::new) {
         // SAFETY: `place_of` has checked that the range is registered, and it stays valid until

@@ -10,7 +10,7 @@ use marline_auth::HeadKey;
 use marline_proto::Transmit;
 use marline_rails::{BufId, LinkId, RailTx, SendOutcome, TxBuffers};
 
-/// Interval between attempts after a rail's error that no link event explains.
+/// Interval between attempts after a rail's error, unless a link event explains the error.
 const RETRY_NS: u64 = 100_000_000;
 
 /// A batch in a rail's build buffer.
@@ -19,7 +19,7 @@ struct Built {
     buffer: BufId,
     packets: usize,
     len: usize,
-    /// Key of the packets' tags, if they have any.
+    /// Key of the packets' tags, if the packets have tags.
     key: Option<HeadKey>,
 }
 
@@ -38,7 +38,8 @@ impl<S: System> Core<S> {
             while let Some(built) = self.build_batch(now, index) {
                 let (first, len) = (&built.first, built.len);
                 let mut outcome = SendOutcome::Busy;
-                // In order: the notification of a direct write before packets built after it.
+                // In order: a direct write's notification before packets that were built after the
+                // write.
                 if self.send_notification(now, first.rail) {
                     let (link, flow) = link_of(first.dest);
                     let rail = &mut self.rails[first.rail];
@@ -58,7 +59,7 @@ impl<S: System> Core<S> {
         self.settle();
     }
 
-    /// Builds and fills the next batch of an endpoint; writes leave at once. `None`: no packet is
+    /// Builds and fills the next batch of an endpoint; a write leaves at once. `None`: no packet is
     /// left for a rail with room.
     fn build_batch(&mut self, now: u64, index: usize) -> Option<Built> {
         loop {
@@ -109,7 +110,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Adds packets of the first one's length to a bulk batch, as many as the rail takes in one
+    /// Adds packets of the first packet's length to a bulk batch, as many as the rail takes in one
     /// call. A shorter packet ends the batch.
     fn extend_batch(&mut self, now: u64, index: usize, mut built: Built) -> Built {
         let (first, segment, key) = (built.first, built.first.len, built.key);

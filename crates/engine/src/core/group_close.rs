@@ -9,14 +9,14 @@ use crate::state::group_table::{GroupMemory, OpenGroup};
 use marline_proto::Dest;
 use marline_rails::{GroupLink, Groups as _, LinkId};
 
-/// Most closed groups that still answer; each holds its member's state without payload. The first
-/// ones closed are dropped first: members ask again after 10 ms, so their questions have been
-/// answered.
+/// Most closed groups that still answer; each holds its member's state without payload. Beyond that
+/// the group closed first is dropped: members ask again after 10 ms, so their questions have been
+/// answered by then.
 const CLOSED_MAX: usize = 64;
 
 impl<S: System> Core<S> {
-    /// Closes a group. Forgets open operations and no longer uses their memory; in this case, and
-    /// without any operation, retains no state for other members.
+    /// Closes a group. Forgets open operations and no longer uses their memory. In that case, and
+    /// if the group had no operation at all, nothing is kept for other members.
     pub fn group_close(&mut self, group: GroupId) {
         let Some(open) = self.groups.get(group.0) else {
             return;
@@ -40,7 +40,8 @@ impl<S: System> Core<S> {
         self.groups.note_deadlines();
     }
 
-    /// Retires a closed group whose copies no member needs: it only answers questions from now on.
+    /// Retires a closed group once no member needs its copies: from then on it only answers
+    /// questions.
     pub(super) fn retire_if_over(&mut self, open: &mut OpenGroup) {
         if open.closed.is_none() || !open.group.may_retire() {
             return;

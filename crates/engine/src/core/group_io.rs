@@ -21,23 +21,23 @@ use marline_wire::{
     GroupHead, GroupPacket, ParseError, RailAddr, RailKind, CHUNK_HEAD_LEN, GROUP_HEAD_LEN,
 };
 
-/// Interval of checks for dead members while an operation waits for one: well below the peer
-/// timeout.
+/// Interval at which an operation that waits for members checks whether they are dead: well below
+/// the peer timeout.
 const LOOK_NS: u64 = 100_000_000;
-/// Most bytes in flight of a root: enough that a root keeps sending while a receiver waits for its
-/// turn on a shared processor.
+/// Most bytes in flight of a root: enough that the root keeps sending while a receiver waits for
+/// its turn on a shared processor.
 const WINDOW_BYTES_MAX: usize = 2 << 20;
-/// Broadcasts up to this length in bytes are copied as they leave, so that the next one begins
-/// before all members have acknowledged. The copies take as many bytes as are in flight.
+/// Broadcasts up to this length in bytes are copied as they leave, so that the next broadcast can
+/// begin before all members have acknowledged. The copies take as many bytes as are in flight.
 const COPY_MAX: u64 = 1 << 20;
-/// Part of a receive buffer that the bytes in flight may fill: the kernel adds to each packet, and
-/// several members may broadcast one after another.
+/// Bytes in flight may fill one part in this many of a receive buffer: the kernel adds to each
+/// packet, and several members may broadcast one after another.
 const WINDOW_PART: usize = 4;
 /// Chunks are a multiple of this many bytes, so that their places keep their alignment.
 const CHUNK_ALIGN: usize = 64;
 
 impl<S: System> Core<S> {
-    /// The member descriptor of an endpoint, by which others make a group with it.
+    /// The member descriptor of an endpoint, which others need to make a group with it.
     pub fn member_descriptor(&self, ep: EpId) -> Option<[u8; MEMBER_DESCRIPTOR_LEN]> {
         let node = self.dir.node(ep)?;
         let rails = self.rails.iter().enumerate().filter_map(|(index, rail)| {
@@ -140,8 +140,9 @@ impl<S: System> Core<S> {
         Ok(GroupId(self.groups.insert(Box::new(open))))
     }
 
-    /// Members with different schemes would wait for each other's acknowledgements without end. All
-    /// members see the difference in the descriptors, and none makes a group.
+    /// Refuses a group whose members have different schemes: they would wait forever for each
+    /// other's acknowledgements. All members see the difference in the descriptors, so none makes
+    /// the group.
     fn refuse_schemes(&self, descriptors: &[MemberDescriptor], unlike: [usize; 2]) -> GroupError {
         let [a, b] = unlike.map(|member| {
             let MemberDescriptor {
@@ -233,7 +234,7 @@ impl<S: System> Core<S> {
         members
     }
 
-    /// Runs `rpc` on the protocol of a group, then sends its packets and takes its events.
+    /// Runs `rpc` on a group's protocol, then sends its packets and takes its events.
     pub(super) fn with_group<R>(
         &mut self,
         now: u64,
@@ -250,8 +251,8 @@ impl<S: System> Core<S> {
         Some(result)
     }
 
-    /// Takes a packet that claims to be of a group, and the packets of that group in the same batch
-    /// (`after`). Returns their number.
+    /// Takes a packet that claims to belong to a group, and further packets of that group in the
+    /// same batch (`after`). Returns the number of packets.
     pub(crate) fn ingest_group(
         &mut self,
         now: u64,
@@ -320,7 +321,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Makes the endpoint's node watch the members that the group waits for. Returns the members
+    /// Makes the endpoint's node watch the members for which the group waits. Returns the members
     /// that are gone, and whether each has closed its endpoint.
     fn look_for_deaths(&mut self, now: u64, number: u32) -> Vec<(u16, bool)> {
         let Some(open) = self.groups.get(number).filter(|open| open.look_at <= now) else {
@@ -373,16 +374,15 @@ impl<S: System> Core<S> {
         Ok(open.heard_networks())
     }
 
-    /// Uses these networks and no others.
+    /// Makes a group use these networks and no others.
     pub fn group_start(&mut self, group: GroupId, networks: u8) -> Result<(), GroupError> {
         let open = self.groups.get(group.0).ok_or(GroupError::Invalid)?;
         open.group.set_networks(networks);
         Ok(())
     }
 
-    /// Bytes in flight that roots of a group may have, if a small receive buffer of some member
-    /// limits them. `None` also for groups on rails other than UDP, whose buffers are no setting of
-    /// the system.
+    /// Window of a group's roots in bytes, if a member's small receive buffer limits it. `None`,
+    /// too, for groups on rails other than UDP, whose buffers are no setting of the system.
     pub fn group_narrow_window(&mut self, group: GroupId) -> Result<Option<u64>, GroupError> {
         let chosen = self.groups.scheme.is_some();
         let rails = &self.rails;
@@ -416,7 +416,7 @@ impl<S: System> Core<S> {
             .unwrap_or(Err(GroupError::Invalid))
     }
 
-    /// The end of an operation, which is then forgotten. `None`: the operation goes on.
+    /// The result of an operation, which is then forgotten. `None`: the operation has not ended.
     pub fn group_test(&mut self, group: GroupId, op: GroupOpId) -> Option<GroupEnd> {
         let Some(open) = self.groups.get(group.0) else {
             return Some(GroupEnd::Closed);

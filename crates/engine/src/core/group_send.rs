@@ -7,9 +7,8 @@ use marline_proto::group::{Packet, To};
 use marline_proto::Dest;
 use marline_rails::{LinkId, RailTx, SendOutcome};
 
-/// One in this many unicast sends to a member uses another rail than the one on which the member
-/// was heard last, if there is one: a rail that receives need not carry packets in the other
-/// direction.
+/// One in this many unicast sends to a member avoids the rail on which the member was heard last,
+/// if there is another: a rail that receives need not carry packets in the other direction.
 const OTHER_RAIL_EVERY: usize = 4;
 
 impl<S: System> Core<S> {
@@ -24,7 +23,7 @@ impl<S: System> Core<S> {
                 idle = false;
                 self.stage_group_packet(now, open, &packet);
             }
-            // Built packets hold copies: operations may end before the packets leave.
+            // Built packets hold copies, so operations may end before the packets leave.
             idle &= !open.group.take_events(&mut open.memory);
             open.memory.end_operations();
             if idle {
@@ -33,7 +32,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// True if a rail of the group has no room; the next packet may be for that rail.
+    /// True if a rail of the group has no room, since the next packet may be for that rail.
     fn is_blocked(&mut self, open: &OpenGroup) -> bool {
         let full = self.rails.full_mask;
         let blocked = open.networks.iter().any(|(rail, _)| full >> rail & 1 == 1);
@@ -49,7 +48,7 @@ impl<S: System> Core<S> {
         let Some(lens) = open.measure(packet) else {
             return;
         };
-        // A connection that takes nothing holds up no other rail.
+        // A connection without room does not hold up rails.
         let network = open.networks.iter().any(|(of, _)| *of == rail);
         if !network && self.rails.full_mask >> rail & 1 == 1 {
             return;
@@ -73,8 +72,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Sends the batches of other networks first: chunks leave in order, so that no member reports
-    /// earlier ones as missing.
+    /// Sends the batches of other networks first, so that chunks leave in order and no member
+    /// reports earlier ones as missing.
     fn send_on_other_networks(&mut self, now: u64, open: &OpenGroup, network: usize) {
         for &(rail, link) in open.networks.iter().filter(|(rail, _)| *rail != network) {
             if let Some(at) = self.groups.batches.find(rail, Dest::Group(link.0)) {
@@ -119,7 +118,7 @@ impl<S: System> Core<S> {
         counters.wire_packets_sent += packets as u64;
         counters.wire_bytes_sent += batch.bytes().len() as u64;
         batch.clear();
-        // A packet that exceeds a path's MTU is lost there: groups are used only where their
+        // A packet that exceeds a path's MTU is lost there. Groups use only networks where their
         // probes, which are as long as the longest packet, arrive.
         if matches!(outcome, SendOutcome::Fault(_)) {
             self.after_send(now, rail, LinkId::NONE, outcome);

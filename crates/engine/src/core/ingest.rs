@@ -86,7 +86,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Counts the datagrams of a direct write, and expects those that are missing.
+    /// Counts the datagrams of a direct write, and notes those that are missing and may still come.
     #[inline(never)]
     fn count_written(&mut self, now: u64, rail: usize, received: &Received<'_>) {
         let rail = &mut self.rails[rail];
@@ -113,7 +113,7 @@ impl<S: System> Core<S> {
             DropReason::Stranger | DropReason::Invalid => counters.unknown += 1,
             DropReason::Unadmitted => {
                 counters.unadmitted += 1;
-                // The packet that comes again finds its sender named.
+                // When the packet is sent again, its sender will be named.
                 self.dir.name_inserted(ep, header.src_id);
             }
             DropReason::Algorithm => counters.wrong_algorithm += 1,
@@ -121,9 +121,9 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Length of the packets in received bytes, and the first one, if it was parsed to find that. A
-    /// damaged first packet counts as long as those of the last batch (a wrong guess costs only
-    /// retransmissions).
+    /// Length of the packets in received bytes; and the first packet, if finding the length has
+    /// parsed it. If the first packet is damaged, the length of the last batch is assumed (a wrong
+    /// guess only costs retransmissions).
     #[inline]
     fn segment_of<'a>(
         &mut self,
@@ -131,7 +131,7 @@ impl<S: System> Core<S> {
         received: &Received<'a>,
     ) -> (usize, Option<Packet<'a>>) {
         let bytes = received.bytes;
-        // Usually one small datagram: no batch is that short.
+        // Usually one small datagram, since no batch is that short.
         if received.segment > 0 || bytes.len() <= GRO_MIN {
             let alone = received.segment == 0;
             return (if alone { bytes.len() } else { received.segment }, None);
@@ -183,10 +183,9 @@ impl<S: System> Core<S> {
         None
     }
 
-    /// Counts a damaged packet if the datagram's head has an id of ours; or a direct write with a
-    /// damaged head if a head of ours follows that head, in which case the bytes `after` the
-    /// datagram are its data. Ignores other datagrams as foreign, since they say nothing about
-    /// the rail.
+    /// Counts a damaged packet if the datagram's head has an id of ours. Or counts a direct write
+    /// with a damaged head, if a head of ours follows that head: the bytes `after` the datagram are
+    /// then its data. Ignores other datagrams as foreign, since they say nothing about the rail.
     fn on_bad_head(&mut self, now: u64, rail: usize, datagram: &[u8], after: &[u8]) {
         let mut is_ours = |head: &[u8]| {
             let mut ours = false;
@@ -196,7 +195,7 @@ impl<S: System> Core<S> {
             ours
         };
         let packet = is_ours(datagram);
-        // The first datagram, if cut at a wrong length, may end before that head.
+        // If the first datagram was cut at a wrong length, it may end before that head.
         let mut second = [0; HEADER_LEN];
         let behind = datagram.iter().chain(after).skip(DIRECT_HEAD_LEN);
         second

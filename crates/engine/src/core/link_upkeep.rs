@@ -8,8 +8,8 @@ use marline_proto::{LinkAsk, LinkEnd};
 use marline_rails::{DownReason, LinkId, Links};
 
 impl<S: System> Core<S> {
-    /// Creates and ends the links that an endpoint's paths request. Rails without connections do so
-    /// at once, so that the next packets can use them.
+    /// Creates and ends the links that an endpoint's paths request. For rails without connections
+    /// this takes effect at once, so that the next packets can use the links.
     #[inline]
     pub(crate) fn settle_links(&mut self, now: u64, index: usize) {
         let endpoint = self.dir.eps.get(index).and_then(Option::as_ref);
@@ -57,8 +57,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Removes one user of a link. Drops its pending packets, as the link's number may soon be
-    /// reused.
+    /// Removes one user of a link. Drops the user's pending packets, since the link's number may
+    /// soon be reused.
     pub(crate) fn close_link(&mut self, rail: usize, link: LinkId) {
         let Some(state) = self.rails.list.get_mut(rail) else {
             return;

@@ -9,7 +9,7 @@ use marline_wire::{Answer, Question, PLACE_LEN};
 
 impl<S: System> Core<S> {
     /// Answers a question received on a rail with the address of the first enabled endpoint. Keeps
-    /// no state: the asker repeats a question whose answer is lost. `false`: the datagram is no
+    /// no state: if the answer is lost, the question is repeated. `false`: the datagram is no
     /// question.
     #[cold]
     pub(crate) fn say_who(&mut self, now: u64, rail: usize, datagram: &[u8]) -> bool {

@@ -144,7 +144,7 @@ fn of_refusal(event: &proto::Event) -> Option<(PeerId, Event)> {
     Some((peer, event))
 }
 
-/// The record of a peer's death, and that peer.
+/// The record of a peer's death, and the peer.
 fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
     let &proto::Event::PeerDead {
         peer,
@@ -280,8 +280,8 @@ impl<S: System> Core<S> {
         self.warn_if(true, &text);
     }
 
-    /// Records and logs, once per address, that a host or router rejects packets of a rail to
-    /// others.
+    /// Records and logs, once per address, that a host or router rejects packets that a rail sends
+    /// to others.
     pub(crate) fn note_barred(&mut self, rail: usize, by: IpAddr) {
         let at = u8::try_from(rail).unwrap_or(NO_RAIL);
         if !self.outages.bar(at, by) {
@@ -302,7 +302,8 @@ impl<S: System> Core<S> {
         self.warn_if(true, &text);
     }
 
-    /// Records and logs why a rail waits. Not an outage: logged first, since its name may be wrong.
+    /// Records and logs why a rail waits. This is no outage, but is logged because the rail's name
+    /// may be wrong.
     fn note_awaited(&mut self, rail: u8, name: &str, fault: RailFault) {
         let RailFault::Down(errno) = fault else {
             return;

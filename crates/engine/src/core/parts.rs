@@ -1,5 +1,5 @@
-//! Operations in parts: atomics that are too long for an RPC, reads and writes of several remote
-//! pieces (one part each, like separate operations), and long writes with remote CQ data, which
+//! Operations in parts: atomics that are too long for an RPC; reads and writes of several remote
+//! pieces (one part each, like separate operations); and long writes with remote CQ data, which
 //! leaves when all bytes have arrived. An operation ends, is counted and is reported when all of
 //! its parts have ended.
 
@@ -33,7 +33,7 @@ impl<S: System> Core<S> {
             .map(|&(addr, len, key)| (key, addr, len as u64))
             .collect();
         self.parts_fit((ep, peer), req, &ranges, access)?;
-        // RPCs execute in order: the peer counts the operation with the last one.
+        // RPCs execute in order, so the peer counts the operation with the last RPC.
         let rpcs = access == Access::Write && ranges.iter().all(|r| self.is_short(r.2 as usize));
         let in_order = rpcs && req.data.is_none();
         let place = (ranges[0].0, ranges[0].1);
@@ -89,8 +89,8 @@ impl<S: System> Core<S> {
         Ok(())
     }
 
-    /// Refuses an operation without room or with a dead peer before any part is posted: parts do
-    /// not check for room themselves.
+    /// Refuses an operation before any part is posted if there is no room or the peer is dead: the
+    /// parts themselves do not check for room.
     fn parts_fit(
         &mut self,
         (ep, peer): (EpId, PeerId),
@@ -128,8 +128,8 @@ impl<S: System> Core<S> {
         len == 0 || self.cfg.rpcs && len <= PAYLOAD_MAX
     }
 
-    /// Ends a part. Returns the operation's result if all parts have ended; `None`: others are in
-    /// flight, or its data follows now.
+    /// Ends a part. Returns the operation's result if all parts have ended; `None`: other parts are
+    /// in flight, or the operation's data follows now.
     pub(crate) fn part_over(
         &mut self,
         whole: u32,

@@ -43,9 +43,9 @@ impl Publisher {
         }
     }
 
-    /// Creates the page; without one (no room) the engine works all the same.
+    /// Creates the page. Without a page (no room) the engine works all the same.
     pub(crate) fn open(settings: &Settings, log: &LogSink) -> Publisher {
-        // The fresh directory of `marline run` does not exist on other hosts: their pages go where
+        // The new directory of `marline run` does not exist on other hosts. Their pages go where
         // `marline stats` searches by default.
         let given = std::path::Path::new(&settings.stats_dir);
         let there = given.is_dir();
@@ -74,8 +74,8 @@ impl Publisher {
         }
     }
 
-    /// Publishes if peers have died since the last update: an application that is notified of a
-    /// death may end its job, and with it this process, before the next update.
+    /// Publishes if peers have died since the last update: an application that learns of a death
+    /// may end its job, and this process with it, before the next update.
     pub(crate) fn publish_deaths<S: System>(&mut self, core: &Core<S>) {
         if core.counters.process.peers_dead > self.deaths {
             self.publish(core);
@@ -87,7 +87,7 @@ impl Publisher {
         self.page.as_ref().map(Page::recorder)
     }
 
-    /// Text of this process's counters, if it prints them; `None` if it was in touch with no other.
+    /// Text of this process's counters, if it prints them; `None` if it never communicated.
     pub(crate) fn report(&self) -> Option<String> {
         let page = self.page.as_ref().filter(|_| self.speaks)?;
         let page = read_page(page.path()).ok()?;
@@ -136,8 +136,8 @@ impl Publisher {
     }
 }
 
-/// Most rows retained for peers of closed endpoints. Further peers are summed, so that memory does
-/// not grow in a process that opens and closes endpoints.
+/// Most rows kept for peers of closed endpoints. Further peers are summed, so that memory does not
+/// grow in a process that opens and closes endpoints.
 const CLOSED_ROWS_MAX: usize = 1024;
 
 /// Writes the rows of a node's peers; returns the most packets that waited for one of them.
@@ -289,8 +289,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Forgets a peer that left: its counters are added to those of the others, its address is
-    /// unused.
+    /// Forgets a peer that left: adds its counters to the sum of such peers.
     pub(crate) fn peer_left(&mut self, ep: EpId, peer: proto::PeerId) {
         let Some(endpoint) = self.dir.eps.get_mut(ep.0 as usize).and_then(Option::as_mut) else {
             return;

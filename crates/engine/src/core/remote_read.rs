@@ -1,8 +1,8 @@
 //! Rendezvous by RDMA reads of the sender's memory (see `marline_proto`'s `pull`): the lifetime of
 //! access to memory.
 //!
-//! - Memory of a send is open to its peer from the request until the send ends, in whatever way:
-//!   it is closed first. Only contiguous memory that stays with the send is opened.
+//! - Memory of a send is open to its peer from the request until the send ends, however it ends:
+//!   the memory is closed first. Only contiguous memory that stays with the send is opened.
 //! - Memory of a receive is registered before a read into it starts, and the read has ended or was
 //!   aborted before the receive ends. A read that does not end has its rail drained.
 
@@ -19,16 +19,16 @@ use marline_checksum::Algorithm;
 use marline_proto::{Event, Mutation, Node, OfferOut, Transmit};
 use marline_rails::{LinkId, RailTx, Read, RemoteRead, RemoteWrite, SendOutcome, TxBuffers};
 
-/// Timeout of a read in nanoseconds, to which the time of its bytes and those of the reads before
-/// it at 10 MB/s is added. Afterwards the read is given up together with its rail.
+/// Timeout of a read in nanoseconds, plus the time that the bytes of this read and of the reads
+/// before it take at 10 MB/s. Afterwards the read is given up together with its rail.
 const READ_NS: u64 = 100_000_000;
-/// Nanoseconds per byte of that transfer time.
+/// Nanoseconds per byte, for the transfer time in the timeout.
 const BYTE_NS: u64 = 100;
-/// Time that a sleeping worker has to begin; afterwards the engine sums by itself.
+/// Time that a sleeping worker has to begin; after that the engine itself sums.
 const LOOK_NS: u64 = 50_000;
 
-/// Opens the memory of sends whose requests are in the packet just built, if the packet offers it,
-/// and fills in keys and checksums; also fills in checksums of further segments of other sends.
+/// If the packet just built offers memory of sends whose requests are in it, opens that memory and
+/// fills in keys and checksums. Also fills in checksums of further segments of other sends.
 #[inline]
 pub(crate) fn fill_offer<T: RailTx>(
     node: &mut Node,
@@ -72,7 +72,7 @@ fn fill_segment<T: RailTx>(
     }
 }
 
-/// The checksum of a segment. Workers compute those of the next segments while it is read.
+/// The checksum of a segment. Workers compute those of the next segments while this one is read.
 fn sum_segment(sums: &mut Sums, pieces: &Pieces, offer: &OfferOut, algorithm: Algorithm) -> u64 {
     let (offset, len) = (offer.at, offer.len as usize);
     let part = Part {
@@ -90,7 +90,7 @@ fn sum_segment(sums: &mut Sums, pieces: &Pieces, offer: &OfferOut, algorithm: Al
 
 /// The sender.
 impl<S: System> Core<S> {
-    /// Closes the memory of an ending send: no peer reads it afterwards.
+    /// Closes the memory of an ending send; afterwards no peer reads it.
     pub(crate) fn close_offer(&mut self, handle: u32) {
         if self.rails.offers.is_empty() || self.cfg.proto.errs(Mutation::KeepOffer) {
             return;
@@ -100,7 +100,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Closes the memory of some sends: no peer reads it afterwards.
+    /// Closes the memory of some sends; afterwards no peer reads it.
     pub(crate) fn close_offers_of(&mut self, which: impl Fn(&SendOp) -> bool) {
         let sends = &self.ops.sends;
         let of = |handle: &&u32| sends.get(**handle).is_none_or(&which);
@@ -208,7 +208,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Hands read bytes to workers to sum; `false`: no workers, or not worthwhile.
+    /// Gives read bytes to workers for summing; `false`: there are no workers, or it is not
+    /// worthwhile.
     fn give_read(&mut self, now: u64, read: &OutstandingRead) -> bool {
         let (of, (handle, place)) = (read.of, read.place);
         let (Some(part), Some(op)) = (read.part, self.ops.recvs.get(handle)) else {
@@ -224,7 +225,7 @@ impl<S: System> Core<S> {
         given
     }
 
-    /// Notifies nodes of reads whose bytes workers have summed or have not begun to sum.
+    /// Notifies nodes of reads whose bytes workers have summed, or have not begun to sum in time.
     pub(crate) fn end_sums(&mut self, now: u64) {
         let mut at = 0;
         while let Some(read) = self.rails.summed.get_mut(at) {
@@ -241,7 +242,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Notifies the node that a read has ended: none of its bytes lands any more.
+    /// Notifies the node that a read has ended: no more bytes of it land.
     fn pull_over(&mut self, (ep, inbound, at): (EpId, u64, u64), came: bool) {
         let Some(endpoint) = self.dir.eps[ep.0 as usize].as_mut() else {
             return;

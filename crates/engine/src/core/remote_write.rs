@@ -4,11 +4,12 @@
 //! - Memory of a receive is registered when the node asks, and deregistered before the operation
 //!   ends.
 //! - Memory of a send is in use until its rails have completed every write, even if all bytes were
-//!   acked (or the peer died) earlier: the operation ends only then. A rail copies unsent bytes if
-//!   it can. A rail that does not complete a write is drained and given up for a while: the
-//!   local-completion watchdog of paper 3.
-//! - A rail whose device needs registered source memory registers all memory of a send from the
-//!   first write until the send ends or releases its memory, when no write reads it any more.
+//!   acknowledged (or the peer died) earlier: the operation ends only then. A rail copies unsent
+//!   bytes if it can. A rail that does not complete a write is drained and given up for a while:
+//!   the local-completion watchdog of paper 3.
+//! - A rail whose device needs registered source memory registers all memory of a send at the first
+//!   write. The registration lasts until the send ends or releases its memory, when no write reads
+//!   it any more.
 
 use crate::api::{EpId, LogLevel};
 use crate::core::Core;
@@ -24,8 +25,8 @@ use marline_rails::{
     Caps, LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, Staging, TxBuffers, Write,
 };
 
-/// True if a rail may report a write before its bytes have landed, or cannot know: memory for such
-/// writes is poisoned first.
+/// True if a rail may report a write before its bytes have landed, or cannot know when they land:
+/// memory for such writes is poisoned first.
 pub(crate) fn lands_unseen(caps: &Caps) -> bool {
     let placed = matches!(
         caps.remote_write,
@@ -83,8 +84,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Allocates staging buffers for a message on the rails of `mask` that have some, if it is to
-    /// be staged; returns the other rails.
+    /// Allocates staging buffers for a message on those rails of `mask` that have some, if the
+    /// message is to be staged. Returns the other rails.
     fn stage(&mut self, (ep, inbound): (EpId, u64), len: usize, mask: u32) -> u32 {
         let cfg = &self.cfg.proto;
         let summed = cfg.algorithm != 0 && cfg.summed.0 <= len as u64 && len as u64 <= cfg.summed.1;
@@ -125,7 +126,7 @@ impl<S: System> Core<S> {
         self.stop_writes_of(|op| op.ep == ep);
     }
 
-    /// Ends all writes of some sends: no rail reads their memory afterwards.
+    /// Ends all writes of some sends; afterwards no rail reads their memory.
     pub(crate) fn stop_writes_of(&mut self, which: impl Fn(&SendOp) -> bool) {
         let sends = &self.ops.sends;
         let of = |handle| sends.get(handle).is_some_and(&which);
@@ -218,7 +219,7 @@ impl<S: System> Core<S> {
         self.rails[first.rail].counters.busy += !sent as u64;
     }
 
-    /// Sends the rail's pending packets; `false`: they are still pending.
+    /// Sends the rail's pending packets; `false`: they could not leave.
     pub(crate) fn send_again(&mut self, now: u64, rail: usize, mut pending: Pending) -> bool {
         let (link, flow) = link_of(pending.dest);
         let outcome = match &mut pending.body {
@@ -254,7 +255,7 @@ impl<S: System> Core<S> {
             .get(write.handle)
             .filter(|op| op.ended.is_none())
         else {
-            // All bytes were acked otherwise, or the peer is dead.
+            // All bytes were acknowledged by other means, or the peer is dead.
             self.end_write(write.handle);
             return SendOutcome::Sent;
         };
@@ -307,7 +308,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Removes one reader of a send's memory and ends the send if it was waiting for that.
+    /// Removes one reader of a send's memory, and ends the send if it was waiting for that.
     pub(crate) fn end_write(&mut self, handle: u32) {
         let Some(op) = self.ops.sends.get_mut(handle) else {
             return;
@@ -318,7 +319,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Aborts the rail's writes: none reads memory afterwards.
+    /// Aborts the rail's writes; afterwards none of them reads memory.
     fn drain_writes(&mut self, rail: usize) {
         self.rails[rail].tx.drain();
         for write in std::mem::take(&mut self.rails[rail].outstanding) {
@@ -345,7 +346,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Gives up a rail whose oldest write or a read has exceeded its timeout; returns whether it
+    /// Gives up a rail whose oldest write or a read has exceeded its timeout. Returns whether it
     /// did.
     pub(crate) fn watch_writes(&mut self, now: u64, rail: usize) -> bool {
         self.rails[rail].look_at_device(now);

@@ -10,7 +10,7 @@ use marline_proto::{Event, Evidence, PathReason, PeerId};
 use marline_rails::RailTx;
 use marline_wire::RailAddr;
 
-/// Most peers named in one line: a whole lost job would be thousands.
+/// Most peers named in one line: losing a whole job could name thousands.
 const NAMED_MAX: usize = 4;
 
 impl<S: System> Core<S> {
@@ -79,8 +79,8 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
-    /// Logs a path on which long packets vanish but short ones pass; or whose connection was silent
-    /// and was replaced by one with shorter segments.
+    /// Logs that a path drops long packets and passes short ones, or that a connection with shorter
+    /// segments replaced a silent connection.
     pub(crate) fn say_shrank(&self, ep: EpId, event: &Event) {
         let &Event::PathShrank {
             peer,
@@ -148,7 +148,7 @@ impl<S: System> Core<S> {
     }
 }
 
-/// The evidence of a peer's death as text, no more certain than it is.
+/// The evidence of a peer's death as text, stated no more certainly than it is.
 fn why_gone(evidence: Evidence, silent_ms: u64) -> String {
     let what = match evidence {
         Evidence::NoSuchName => "its process is gone (nobody on this host has its name",
@@ -183,7 +183,7 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
-    /// The rails of both sides, which do not reach each other.
+    /// The rails of both sides, none of which reaches one of the other side.
     fn no_common_rail(&self, ep: EpId, peer: PeerId) -> String {
         let ours: Vec<RailAddr> = self.rails.iter().map(|r| r.tx.local_addr()).collect();
         let node = self.dir.node(ep);
@@ -232,8 +232,8 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
-    /// Logs a checksum agreed with `peer` that differs from both sides' wishes. Silent where both
-    /// wishes are strong, since the default depends on the processor.
+    /// Logs a checksum agreed with `peer` that neither side requested. Silent if both requests were
+    /// strong, since the default depends on the processor.
     pub(crate) fn say_agreed(&self, ep: EpId, peer: PeerId, preference: u8, agreed: u8) {
         let strength = |n| Algorithm::from_u8(n).map(Algorithm::strength);
         if [preference, self.cfg.proto.algorithm].map(strength) == [Some(Strength::Strong); 2] {

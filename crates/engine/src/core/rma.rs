@@ -1,6 +1,6 @@
-//! Remote memory access: registration, this process's reads and writes of peers' memory, and theirs
-//! of its own. No operation touches registered memory after it is closed: operations in flight are
-//! refused then.
+//! Remote memory access: registration, this process's reads and writes of peers' memory, and peers'
+//! reads and writes of its own. No operation touches registered memory after it is closed:
+//! operations in flight are then refused.
 
 use crate::api::{
     flag, Completion, Counted, Counter, EpId, IoVec, LogLevel, OpError, Region, RemoteReq,
@@ -68,7 +68,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Closes registered memory: no peer reads or writes it afterwards.
+    /// Closes registered memory; afterwards no peer reads or writes it.
     pub fn mr_close(&mut self, now: u64, key: u64) {
         // Operations whose bytes have arrived still succeed.
         self.settle();
@@ -141,7 +141,8 @@ impl<S: System> Core<S> {
     }
 }
 
-/// The only remote piece with bytes, or the first piece if all are empty; `None` for several.
+/// The only remote piece with bytes, or the first piece if all are empty; `None` for several
+/// pieces.
 fn only(req: &RemoteReq<'_>) -> Option<Range> {
     let mut filled = req.remote.iter().filter(|(_, len, _)| *len > 0);
     let &(addr, len, key) = filled.next().or(req.remote.first())?;
@@ -253,8 +254,8 @@ impl<S: System> Core<S> {
         self.put_long((ep, peer), req, range, log, part)
     }
 
-    /// Copies the bytes of an injected operation, whose caller reuses its memory. `room`: the log
-    /// is known to have room.
+    /// Copies the bytes of an injected operation, whose caller may reuse its memory on return.
+    /// `room`: the log is known to have room.
     fn injected(&mut self, iov: &[IoVec], room: bool) -> Result<Buffer, SubmitError> {
         let len = total(iov);
         if len > INJECT_MAX {
@@ -399,7 +400,7 @@ impl<S: System> Core<S> {
             return;
         };
         if part {
-            // The reader may notify the end before it acks the response.
+            // The reader may report the end before it acknowledges the response.
             self.ops.part_came(range.0, (ep.0, peer.0, true));
         }
         let handle = self.ops.sends.insert(SendOp {

@@ -1,5 +1,5 @@
-//! Short remote writes and atomics: an RPC to the peer, executed there by the next poll of the
-//! application or the progress thread, and its reply. RPCs are messages, so each is executed
+//! Short remote writes and atomics: an RPC to the peer, which the next poll of the application or
+//! the progress thread executes there, and its reply. RPCs are messages, so each is executed
 //! exactly once, in the order of its sender's messages. Operations on the endpoint's own memory are
 //! executed at once.
 
@@ -34,7 +34,8 @@ pub(crate) struct Request<'a> {
     pub(crate) context: usize,
     pub(crate) completion: bool,
     flags: u64,
-    /// Exempt from the limit of open RPCs: other parts of its operation have been sent.
+    /// Exempt from the limit of open RPCs, since other parts of its operation have already been
+    /// sent.
     must: bool,
     /// The longer operation of which this is a part.
     pub(crate) whole: Option<u32>,
@@ -56,14 +57,14 @@ impl Request<'_> {
         whole: None,
     };
 
-    /// Returns whether operations of the same kind may share its RPC: the operation returns no
-    /// result and has no CQ data, and it is whole or a part that follows the part before.
+    /// Returns whether operations of the same kind may share this operation's RPC: it returns no
+    /// result and has no CQ data, and it is either whole or the part that follows the part before.
     pub(crate) fn may_share(&self) -> bool {
         let kind = matches!(self.word.verb, Verb::Write | Verb::Atomic);
         kind && self.word.flags & !MORE == 0
     }
 
-    /// The length of its payload, as a call has it that others share.
+    /// Encoded length of the payload in a shared RPC.
     pub(crate) fn length(&self) -> u64 {
         length(total(self.operands[0]), self.word.flags & MORE != 0)
     }
@@ -261,7 +262,7 @@ impl<S: System> Core<S> {
         posted
     }
 
-    /// Ends an RPC: the peer executed it, refused it, or is gone.
+    /// Ends an RPC, because the peer executed or refused it, or is gone.
     pub(crate) fn end_rpc(&mut self, rpc: u32, end: Result<(), OpError>, result: &[u8]) {
         let Some(op) = self.rpcs.ops.remove(rpc) else {
             return;
@@ -284,7 +285,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// An operation is over, or a part of one.
+    /// Ends an operation, or a part of one.
     pub(crate) fn end_operation(
         &mut self,
         (ep, flags): (EpId, u64),
@@ -321,7 +322,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Closes an open RPC of so many operations at a peer.
+    /// Closes an open RPC, with `operations` operations, to a peer.
     fn close_rpc(&mut self, ep: EpId, peer: PeerId, operations: usize) {
         let Some(open) = self.rpcs.open.get_mut(&(ep.0, peer.0)) else {
             return;
@@ -409,7 +410,7 @@ impl<S: System> Core<S> {
         self.rpc(self.polled_ns, ep, &request)
     }
 
-    /// Reads no bytes of a place: an atomic read without elements.
+    /// Reads no bytes of a place (an atomic read without elements).
     pub(crate) fn rpc_read(
         &mut self,
         (ep, peer): (EpId, PeerId),
@@ -522,7 +523,7 @@ impl<S: System> Core<S> {
             flags: 0,
             count: (done.is_err() && !hides) as u32,
         };
-        // The requester bounds their number, and a reply must not wait for room.
+        // The requester bounds the number of replies, and a reply must not wait for room.
         let mut log = match result.len() {
             0 => None,
             len => self.buffers.pool.take(len, true),

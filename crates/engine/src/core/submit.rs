@@ -11,11 +11,11 @@ use crate::state::directory::Endpoint;
 use marline_proto::{Claim, Mutation, Peeked, PeerId, RecvSpec, SendSpec, Source};
 
 /// Longest send that may use the reserve and is never refused for lack of log memory. Sends without
-/// completion must not be refused (design rule 9); other sends of this length are treated alike.
+/// completion must not be refused (design rule 9); other sends of this length are treated the same.
 const RESERVE_MAX: usize = 64;
 
-/// Bytes copied into the log after which the rails are polled briefly: packets that wait for room
-/// would otherwise wait for the application's next poll, however much it posts
+/// Bytes copied into the log after which the rails are polled briefly. Otherwise packets that wait
+/// for room would wait until the application's next poll, however much it posts
 /// (docs/design/eager.md).
 const SHORT_POLL_BYTES: usize = 128 << 10;
 
@@ -97,8 +97,8 @@ impl<S: System> Core<S> {
         Ok(now_please)
     }
 
-    /// Counts a posted remote operation as a send of its burst. `writes`: a write whose bytes
-    /// travel in the request where they are few. `true`: flush now.
+    /// Counts a posted remote operation as a send of its burst. `writes`: the operation is a write,
+    /// whose bytes travel in the request if they are few. `true`: flush now.
     pub(crate) fn posted_remote(
         &mut self,
         (ep, dest): (EpId, FiAddr),
@@ -116,10 +116,10 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Posts a message. A `matched` one starts with a request (RTS). So does one that `stays` in
-    /// its caller's memory and follows others of a burst, so that it is copied only once; a lone
-    /// one does not, since it would wait for request and grant. Returns whether payload may leave
-    /// immediately, and the number of messages to this peer that are still queued.
+    /// Posts a message. A `matched` message starts with a request (RTS). So does one that `stays`
+    /// in its caller's memory and follows others of a burst, so that it is copied only once; a lone
+    /// message does not, since it would wait for request and grant. Returns whether payload may
+    /// leave immediately, and the number of messages to this peer that are still queued.
     #[inline(always)]
     fn post(
         &mut self,
@@ -149,8 +149,9 @@ impl<S: System> Core<S> {
         self.complete(cq, entry);
     }
 
-    /// Copies the last posted message into the log, if its packet was sent before the copy. Runs
-    /// before the posting call returns, since the memory then belongs to the user again.
+    /// Copies the last posted message into the log, if its packet was sent before that copy was
+    /// made. Runs before the posting call returns, because the memory then belongs to the user
+    /// again.
     #[inline]
     pub(crate) fn log_posted(&mut self) {
         if let Some(handle) = self.unlogged.take() {
@@ -196,8 +197,8 @@ impl<S: System> Core<S> {
         len <= RESERVE_MAX || self.cfg.proto.errs(Mutation::BoundlessLog)
     }
 
-    /// Chooses where the bytes stay until they are acked: a log copy, with which the send completes
-    /// immediately, or the user's memory.
+    /// Chooses where the bytes stay until they are acknowledged: in a log copy, with which the send
+    /// completes immediately, or in the user's memory.
     fn send_op(&mut self, ep: EpId, req: &SendReq<'_>, len: usize) -> Result<SendOp, SubmitError> {
         let tx_cq = self.dir.ep(ep).and_then(|e| e.tx_cq);
         let kind = if req.tag.is_some() {
@@ -310,8 +311,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Discards the message that a peek with this context claimed, and completes with its
-    /// description.
+    /// Discards the message that a peek with this context claimed; the completion describes the
+    /// message.
     fn discarded(&mut self, ep: EpId, req: &RecvReq<'_>, claim: Claim) -> Result<(), SubmitError> {
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         let (cq, dropped) = (endpoint.rx_cq, endpoint.node.discard_claimed(claim));
@@ -403,7 +404,7 @@ impl<S: System> Core<S> {
 
     /// Cancels the first posted receive with this context.
     pub fn cancel(&mut self, ep: EpId, context: usize) -> Result<(), SubmitError> {
-        // A loopback message since the last poll may have matched the receive already.
+        // A loopback message since the last poll may already have matched the receive.
         self.settle();
         let hits: Vec<u32> = self
             .ops
@@ -417,7 +418,8 @@ impl<S: System> Core<S> {
             if !endpoint.node.still_receives(handle) {
                 self.recv_failed(handle, OpError::Cancelled);
             } else if let Some(op) = self.ops.recvs.get_mut(handle) {
-                // Its memory stays in use until the messages that matched it have arrived.
+                // The receive's memory stays in use until the messages that matched it have
+                // arrived.
                 op.cancelled = true;
             }
             return Ok(());

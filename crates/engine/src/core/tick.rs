@@ -136,8 +136,8 @@ impl<S: System> Core<S> {
         self.set_rail(now, rail, fault == RailFault::Up);
     }
 
-    /// Moves a rail to another address of its interface after its own is gone, and notifies peers.
-    /// Returns whether the rail could move.
+    /// Moves a rail to another address of its interface after its own address is gone, and notifies
+    /// peers. Returns whether the rail could move.
     pub(crate) fn move_rail(&mut self, now: u64, rail: usize, to: &InterfaceChoice) -> bool {
         let Some(state) = self.rails.get_mut(rail) else {
             return false;

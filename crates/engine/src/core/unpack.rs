@@ -88,7 +88,7 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
             return wrong;
         };
         let range = (offset, written.len);
-        // Summed after the copy to its final place: a late write may still change the staging
+        // Summed after the copy to the final place: a late write may still change the staging
         // buffer.
         let by = |key: &&(u8, u64)| written.rail == Some(key.0);
         if let Some(&(rail, key)) = keys.and_then(|keys| keys.iter().find(by)) {
@@ -104,7 +104,7 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
         let sum = match written.rail {
             Some(_) => own(),
             None => {
-                // Read bytes: workers may have summed them.
+                // Workers may already have summed read bytes.
                 let part = Part {
                     of: Owner::Inbound(self.ep, written.inbound),
                     offset: at,

@@ -4,7 +4,7 @@
 use crate::api::AtomicKind;
 use crate::memory::long_double::{Long, IS_LONG};
 
-/// Bytes of an element of a datatype (`fi_datatype`); `None` for unsupported ones.
+/// Bytes of an element of a datatype (`fi_datatype`); `None` for unsupported datatypes.
 pub fn size_of_type(datatype: u8) -> Option<usize> {
     const LONG: u8 = if IS_LONG { 16 } else { 0 };
     const SIZES: [u8; 16] = [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, LONG, 2 * LONG, 16, 16];
@@ -72,8 +72,8 @@ fn class_of(datatype: u8) -> Option<Class> {
 }
 
 /// Applies an operation to the elements of `target`. `operand` and, for comparing operations,
-/// `compare` have the same length, or are empty where the operation ignores them. Datatype and
-/// operation are valid, and lengths are whole elements.
+/// `compare` have the same length as `target`, or are empty if the operation ignores them. Datatype
+/// and operation are valid, and lengths are whole elements.
 pub fn apply(datatype: u8, op: u8, target: &mut [u8], operand: &[u8], compare: &[u8]) {
     match datatype {
         0 => each::<i8>(op, target, operand, compare),

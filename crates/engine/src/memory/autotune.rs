@@ -1,14 +1,14 @@
-//! Chooses the cheaper of two methods: both are timed a few times, then the cheaper one is used for
-//! a while.
+//! Chooses the cheaper of two methods: times both a few times, then uses the cheaper one for a
+//! while.
 
 /// Timings per method, an odd number. Their median is the method's cost: an interrupted run, which
 /// takes many times as long, does not move it.
 const TRIES: usize = 15;
-/// Runs of the cheaper method before both are timed again, since other load on the machine changes.
-/// A method of twice the cost then adds 1.5 %.
+/// Runs of the cheaper method before both are timed again, since the other load on the machine
+/// changes. If the other method costs twice as much, the timings add 1.5 %.
 const KEPT: u32 = 64 * TRIES as u32;
 
-/// Two methods and their costs.
+/// Two methods, and the measured cost of each.
 pub(crate) struct Autotune {
     /// Costs of the second method and of the first.
     costs: [[u64; TRIES]; 2],
@@ -35,7 +35,7 @@ impl Autotune {
             self.left -= 1;
             return (self.first, false);
         }
-        // Timings of one method are consecutive: caches depend on earlier runs.
+        // Timings of one method follow each other directly: caches depend on earlier runs.
         (self.measured[1] < TRIES, true)
     }
 
@@ -60,7 +60,7 @@ impl Autotune {
 mod tests {
     use super::*;
 
-    /// Runs a trial and the period after it; returns how often the first method was used.
+    /// Runs a trial and the period after it. Returns how often the first method was used.
     fn play(trial: &mut Autotune, mut cost: impl FnMut(bool, usize) -> u64) -> u32 {
         let mut taken = 0;
         for n in 0..2 * TRIES + KEPT as usize {

@@ -8,15 +8,15 @@ pub(crate) struct Entry {
     pub handle: u32,
     /// Unique number; handles are reused.
     pub number: u64,
-    /// Time of the application's first poll after its posting; 0: none yet.
+    /// Time of the application's first poll after the send was posted; 0: no poll yet.
     pub since_ns: u64,
 }
 
-/// All borrowed sends. Ended ones stay until they reach the front.
+/// All borrowed sends. Ended sends stay until they reach the front.
 #[derive(Debug, Default)]
 pub(crate) struct Borrowed {
     entries: VecDeque<Entry>,
-    /// Number of entries at the front that a poll has seen.
+    /// Number of entries at the front that existed at the last poll.
     seen: usize,
     /// True if a send ended since the last poll.
     pub(crate) ended: bool,

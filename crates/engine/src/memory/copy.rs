@@ -4,9 +4,10 @@ use crate::memory::op_table::Pieces;
 use marline_checksum::{copy_and_sum, prefetch_for_write, Algorithm, Summer};
 use marline_proto::Payload;
 
-/// Poisons memory that will be written by RDMA: a word in each cache line of `len` bytes at `base`,
-/// or every byte if shorter than a word. Old contents may equal the new ones: their checksum would
-/// be right before the write has landed, and the write could still damage the memory later.
+/// Poisons memory that will be written by RDMA: changes a word in each cache line of `len` bytes at
+/// `base`, or every byte if it is shorter than a word. The old contents may equal the new ones:
+/// their checksum would be right before the write has landed, and the write could still damage the
+/// memory later.
 pub(crate) fn poison(base: *mut u8, len: usize, word: u64) {
     const WORD: usize = size_of::<u64>();
     if len < WORD {

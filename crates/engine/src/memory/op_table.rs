@@ -53,7 +53,8 @@ impl Pieces {
             .map_or(std::ptr::null_mut(), |p| p.base)
     }
 
-    /// Address of `offset`, if `len` bytes from there lie in the first (mostly only) piece.
+    /// Address of `offset`, if `len` bytes from there lie in the first piece (usually the only
+    /// one).
     #[inline]
     pub fn whole(&self, offset: u64, len: usize) -> Option<*mut u8> {
         let first = self.as_slice().first()?;
@@ -97,11 +98,11 @@ pub struct SendOp {
     pub context: usize,
     /// Completion flags.
     pub flags: u64,
-    /// Set if it answers a read of registered memory.
+    /// Set if the send answers a read of registered memory.
     pub serves: Option<Served>,
-    /// Number of RDMA writes that still read its memory.
+    /// Number of RDMA writes that still read the send's memory.
     pub writes: u16,
-    /// Its number among borrowed sends (see `memory/borrowed.rs`); 0: not borrowed.
+    /// The send's number among borrowed sends (see `memory/borrowed.rs`); 0: not borrowed.
     pub borrowed: u64,
     /// Result for the peer (delivered or not) while `writes` are still outstanding.
     pub ended: Option<Result<(), OpError>>,
@@ -123,7 +124,7 @@ pub struct Served {
 /// The source of bytes that arrive for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Messages that match it.
+    /// Waits for messages that match it.
     Receive,
     /// Bytes read from a peer's memory.
     Read,
@@ -144,9 +145,9 @@ pub struct RecvOp {
     pub options: OpFlags,
     /// True for tagged messages.
     pub tagged: bool,
-    /// Source of its bytes.
+    /// Source of the bytes that arrive.
     pub role: Role,
-    /// Cancelled while messages were arriving; ends with the last of them.
+    /// Cancelled while messages were arriving; the last of them ends the receive.
     pub cancelled: bool,
 }
 

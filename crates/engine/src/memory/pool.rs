@@ -1,17 +1,17 @@
 //! Pooled buffers of the sender's log and of unexpected messages.
 
-/// Buffer lengths. The last is the longest eager message. A buffer is less than twice as long as
-/// the credit charged for the shortest message in it, so that the bound on unexpected bytes holds
-/// for memory within that factor.
+/// Buffer lengths; the last is that of the longest eager message. A buffer is less than twice as
+/// long as the credit charged for the shortest message in it, so that the bound on unexpected bytes
+/// bounds memory within that factor.
 const CLASSES: [usize; 10] = [
     64, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536,
 ];
-/// Free buffers retained per class: enough for a burst (64 messages are common), at most 4 MiB per
-/// class, and no more than were in use at once. A new buffer costs page faults, which are
-/// significant in a window of 64 long sends.
+/// Free buffers kept per class: enough for a burst (64 messages are common), at most 4 MiB per
+/// class, and no more than were in use at the same time. New buffers cost page faults, which matter
+/// in a window of 64 long sends.
 const KEEP: [usize; 10] = [1_024, 512, 256, 256, 128, 128, 64, 64, 64, 64];
 
-/// A buffer; returned by [`Pool::give`].
+/// A buffer; give it back with [`Pool::give`].
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Box<[u8]>,
@@ -21,7 +21,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Its bytes.
+    /// The buffer's bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
@@ -78,9 +78,9 @@ impl Pool {
         Some(self.buffer(class, true))
     }
 
-    /// Takes a buffer for an unexpected message of `len` bytes (at most 64 KiB). It takes no room
-    /// of the log, since received messages must not block sends for which peers may be waiting;
-    /// credit bounds it.
+    /// Takes a buffer for an unexpected message of `len` bytes (at most 64 KiB). Credit bounds
+    /// these buffers. They take no room of the log: received messages must not block sends for
+    /// which peers may be waiting.
     pub fn take_unexpected(&mut self, len: usize) -> Option<Buffer> {
         let class = CLASSES.iter().position(|&c| len <= c)?;
         self.unexpected_bytes += CLASSES[class];
@@ -151,8 +151,8 @@ mod tests {
         assert_eq!(pool.log_bytes_max(), 8_192 + 64);
     }
 
-    /// A root with a full share of unexpected messages still has to send to the peer on which all
-    /// others wait.
+    /// A root with a full share of unexpected messages must still be able to send to the peer for
+    /// which all others wait.
     #[test]
     fn unexpected_messages_take_no_room_of_the_log() {
         let mut pool = Pool::new(8_192);
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(pool.out_bytes(), (0, 0));
     }
 
-    /// A message is charged 128 bytes besides its own.
+    /// A message is charged 128 bytes in addition to its own.
     #[test]
     fn a_buffer_takes_less_than_twice_what_its_message_is_charged() {
         let mut pool = Pool::new(0);

@@ -1,6 +1,6 @@
 //! Slots in which the engine posts memory to be summed by workers. The engine never waits for a
-//! worker to begin: it withdraws such a job and computes the sum itself. `tests/loom.rs` checks all
-//! interleavings of this file.
+//! worker to begin a job: it withdraws the job and computes the sum itself. `tests/loom.rs` checks
+//! all interleavings of this file.
 
 use crate::platform::sync::{fence, AtomicU32, AtomicU64, Ordering};
 
@@ -9,21 +9,21 @@ pub(crate) const SLOTS: usize = 16;
 
 /// The engine may fill the slot.
 const FREE: u32 = 0;
-/// A worker may take it, and the engine may take it back.
+/// A worker may take the job, and the engine may take it back.
 const READY: u32 = 1;
 /// A worker reads the memory.
 const TAKEN: u32 = 2;
 /// The sum is complete; the engine may take it.
 const DONE: u32 = 3;
-/// The worker stopped without a sum; the engine may take the slot.
+/// The worker stopped without a sum; the engine may take the slot back.
 const FAILED: u32 = 4;
 
 /// Memory to sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Job {
-    /// Its address.
+    /// Address of the memory.
     pub(crate) base: u64,
-    /// Its length in bytes.
+    /// Length of the memory in bytes.
     pub(crate) len: u64,
     /// Number of the algorithm.
     pub(crate) algorithm: u64,
@@ -31,12 +31,12 @@ pub(crate) struct Job {
     pub(crate) seed: u64,
 }
 
-/// State of a slot that the engine takes back.
+/// State in which the engine takes a slot back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The sum; the slot is free again.
     Sum(u64),
-    /// No sum, and no worker reads the memory; the slot is free again.
+    /// There is no sum, and no worker reads the memory; the slot is free again.
     Nothing,
     /// A worker reads the memory.
     Busy,
@@ -53,7 +53,7 @@ struct Slot {
     sum: AtomicU64,
 }
 
-/// Shared by one engine, which holds its lock for every call of its side, and its workers.
+/// Shared by an engine and its workers. The engine holds its lock for every call of its side.
 pub(crate) struct SumSlots {
     slots: [Slot; SLOTS],
     /// Number of workers that scan the slots.
@@ -98,7 +98,7 @@ impl SumSlots {
         }
     }
 
-    /// Posts a job in a free slot; `true`: all workers may be asleep, so one has to be woken.
+    /// Posts a job in a free slot; `true`: all workers may be asleep, so that one must be woken.
     pub(crate) fn post(&self, at: usize, job: &Job) -> bool {
         let slot = &self.slots[at];
         slot.base.store(job.base, Ordering::Relaxed);
@@ -112,7 +112,7 @@ impl SumSlots {
         self.asleep.load(Ordering::Relaxed) > 0
     }
 
-    /// True if a worker executes a posted job, or (`may_begin`) may still begin it.
+    /// True if a worker executes a posted job or, with `may_begin`, may still begin it.
     pub(crate) fn is_under_way(&self, at: usize, may_begin: bool) -> bool {
         match self.slots[at].state.load(Ordering::Relaxed) {
             TAKEN => true,

@@ -8,8 +8,8 @@ use crate::platform::fork::Generation;
 use crate::platform::sync::Arc;
 use marline_checksum::{Algorithm, Summer};
 
-/// Least cost of a checksum that justifies workers. Below it, handing the memory to another core
-/// costs as much as the checksum.
+/// Least cost of a checksum that justifies workers. For cheaper checksums, handing the memory to
+/// another core costs as much.
 const SLOW_NS_PER_KIB: u64 = 100;
 /// Number of consecutive slow checksums that rules out chance.
 pub(crate) const SLOW_MIN: u32 = 8;
@@ -27,7 +27,7 @@ pub(crate) type Call = dyn Fn() + Send + Sync;
 pub(crate) enum Owner {
     /// A send, by its handle.
     Send(u32),
-    /// A message that is read: index of its endpoint, and the node's name for it.
+    /// A message that is being read: index of its endpoint, and the node's name for it.
     Inbound(u32, u64),
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Sums {
     pub(crate) count: usize,
     /// Bytes summed by workers.
     pub(crate) bytes: u64,
-    /// Number of consecutive own checksums that were slow enough for workers.
+    /// Number of consecutive checksums by the engine that were slow enough for workers.
     slow: u32,
     generation: Generation,
 }
@@ -71,15 +71,15 @@ impl Sums {
         }
     }
 
-    /// Opens the slots to workers; `call` wakes a sleeping one. `always`: hand out parts even where
-    /// the engine is as fast.
+    /// Opens the slots to workers; `call` wakes a sleeping worker. `always`: hand out parts even if
+    /// the engine itself is as fast.
     pub(crate) fn share(&mut self, call: Box<Call>, always: bool) -> Arc<SumSlots> {
         self.call = Some(call);
         self.slow = if always { u32::MAX } else { 0 };
         self.slots.clone()
     }
 
-    /// Computes the checksum of `len` bytes in this thread and measures its cost.
+    /// Computes the checksum of `len` bytes in this thread, and measures its cost.
     #[inline]
     pub(crate) fn own(&mut self, len: usize, sum: impl FnOnce() -> u64) -> u64 {
         if self.call.is_none() || self.slow == u32::MAX {
@@ -182,7 +182,7 @@ impl Sums {
         self.take_slot(slot).ok().flatten()
     }
 
-    /// Takes a slot back; `Err`: a worker reads the memory.
+    /// Takes a slot back; `Err`: a worker is reading the memory.
     fn take_slot(&mut self, slot: usize) -> Result<Option<u64>, ()> {
         let sum = match self.slots.take(slot) {
             Found::Busy => return Err(()),
@@ -196,7 +196,8 @@ impl Sums {
         Ok(sum)
     }
 
-    /// Discards the unused parts of a message before an offset, except those that a worker reads.
+    /// Discards the unused parts of a message before an offset, except parts that a worker is
+    /// reading.
     pub(crate) fn pass(&mut self, of: Owner, offset: u64) {
         for slot in 0..SLOTS {
             let passed = |part: &Part| part.of == of && part.offset < offset;
@@ -206,7 +207,7 @@ impl Sums {
         }
     }
 
-    /// True if a worker reads a part, or (`may_begin`) may still begin it.
+    /// True if a worker is reading a part or, with `may_begin`, may still begin it.
     pub(crate) fn is_under_way(&self, part: &Part, may_begin: bool) -> bool {
         let slot = self.find(part);
         slot.is_some_and(|slot| self.slots.is_under_way(slot, may_begin))

@@ -17,7 +17,7 @@ pub(crate) fn direction_of(header: &Header) -> Direction {
     }
 }
 
-/// The key under which a packet to `peer` is tagged, by the packet's header; `None`: no key.
+/// The key for tagging a packet to `peer`, according to the packet's header; `None`: no tag.
 #[inline]
 pub(crate) fn key_to(keys: &mut Option<HeadKeys>, peer: PeerId, packet: &[u8]) -> Option<HeadKey> {
     let keys = keys.as_mut()?;

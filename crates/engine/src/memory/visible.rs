@@ -1,6 +1,6 @@
 //! Copies into memory that a program sees and may poll: each byte is stored once, in ascending
-//! order. The C library's copy does neither (it stores the overlap of its first and last vectors
-//! twice, in an order of its own). Aligned words of 8 bytes are stored whole.
+//! order. The C library's copy guarantees neither (it stores the overlap of its first and last
+//! vectors twice, in an order of its own). Aligned words of 8 bytes are stored whole.
 
 use crate::memory::op_table::Pieces;
 use std::sync::atomic::{fence, Ordering::Release};
@@ -10,7 +10,7 @@ const WORD: usize = size_of::<u64>();
 const WORDS: usize = 8;
 
 /// Copies `bytes` to `offset` of memory that its program sees. `last`: all earlier stores are
-/// visible before the last word of these.
+/// visible before the last word of `bytes` is.
 pub(crate) fn show(pieces: &Pieces, offset: u64, bytes: &[u8], last: bool) {
     let mut at = 0;
     pieces.for_range(offset, bytes.len(), |base, len| {
@@ -32,7 +32,7 @@ pub(crate) fn show(pieces: &Pieces, offset: u64, bytes: &[u8], last: bool) {
     });
 }
 
-/// Number of the `len` bytes at `base` before the aligned word that contains the last byte.
+/// Number of bytes, of the `len` bytes at `base`, before the aligned word that has the last byte.
 fn before_last_word(base: *mut u8, len: usize) -> usize {
     let end = base.addr() + len;
     len.saturating_sub(1 + (end - 1) % WORD)

@@ -23,7 +23,7 @@ impl Bell {
     pub fn arm(&self) {
         self.event.clear();
         self.armed.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `ring`: either that sees the bell armed, or the check that
+        // Pairs with the fence in `ring`: either `ring` sees the bell armed, or the check that
         // follows here sees the entry.
         fence(Ordering::SeqCst);
     }

@@ -47,7 +47,7 @@ impl Source for Tsc {
     }
 }
 
-/// Each process has its own, since a fork may happen while a thread of the parent updates it.
+/// Each process has its own clock: a fork may happen while a thread of the parent updates it.
 static COUNTER_CLOCK: PerProcess<Option<CounterClock<Tsc>>> = PerProcess::new();
 
 /// The processor's time-stamp counter. All values of the type share one clock per process.
@@ -55,8 +55,8 @@ static COUNTER_CLOCK: PerProcess<Option<CounterClock<Tsc>>> = PerProcess::new();
 pub struct TscClock(&'static CounterClock<Tsc>);
 
 impl TscClock {
-    /// The clock, or `None` where the counter is unreliable. The first call in a process takes
-    /// about a millisecond.
+    /// The clock; `None` if the counter is unreliable. The first call in a process takes about a
+    /// millisecond.
     pub fn new() -> Option<TscClock> {
         let make =
             || Ok::<_, Infallible>(tsc::is_sound().then(|| CounterClock::new(Tsc)).flatten());
@@ -76,8 +76,9 @@ impl Clock for TscClock {
 mod tsc {
     use std::arch::x86_64::{__cpuid, __rdtscp};
 
-    /// Reads the counter after all earlier loads: otherwise a thread that has seen another's later
-    /// time could read an earlier count. `rdtscp` waits for the loads at less cost than a fence.
+    /// Reads the counter after all earlier loads: otherwise a thread that has seen another thread's
+    /// later time could read an earlier count. `rdtscp` waits for the loads at less cost than a
+    /// fence.
     #[inline]
     pub fn read() -> u64 {
         let mut core = 0;

@@ -30,22 +30,23 @@ const SPAN_NS: u64 = 100_000_000;
 const FIRST_NS: u64 = 1_000_000;
 /// Length of later measurements, with an error below 0.1 ppm.
 const MEASURE_NS: u64 = 1_000_000_000;
-/// Lead of a line over the clock, so that the line does not fall behind it by the error of the rate
-/// over a few milliseconds. A thread that cannot draw a line uses the clock during that time.
+/// Lead of a line over the clock, so that an error of the rate does not make the line fall behind
+/// the clock within a few milliseconds. A thread that cannot draw a line uses the clock during that
+/// time.
 const LEAD_NS: u64 = 1_000;
-/// Difference between clock and line above which the counter has jumped, if it also exceeds a
+/// Difference between clock and line that means a jump of the counter, if it also exceeds a
 /// thousandth of the time since the line began.
 const JUMP_NS: u64 = 1_000_000;
-/// Largest lag behind the line that is attributed to another core's counter: time then stands
-/// still.
+/// Largest lag behind the line that is explained by another core's counter: time then stands still.
 const BEHIND_NS: u64 = 2 * JUMP_NS;
 /// Number of jumps, each of which advances time by a span, after which only the clock is used.
 const JUMPS_MAX: u32 = 16;
-/// Largest plausible ratio of rates: a larger one was measured across a jump.
+/// Largest plausible ratio between two measured rates: a larger ratio comes from a measurement
+/// across a jump.
 const RATES: u64 = 4;
 /// More ticks than any line or sleep spans.
 const FAR_TICKS: u64 = 1 << 56;
-/// Number of stored lines: a descheduled reader notices when its line's slot was reused.
+/// Number of stored lines. A descheduled reader notices if the slot of its line was reused.
 const LINES: usize = 4;
 
 /// Simultaneous readings of counter and clock.
@@ -59,7 +60,7 @@ struct Moment {
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     from: Moment,
-    /// Validity in ticks; 0: only the clock is used.
+    /// Ticks for which the line is valid; 0: only the kernel's clock is used.
     span: u64,
     /// Nanoseconds per tick, times 2^32.
     slope: u64,
@@ -77,7 +78,7 @@ impl Line {
         }
     }
 
-    /// The time `ticks` after its beginning.
+    /// The time `ticks` after the line's beginning.
     #[inline]
     fn at(&self, ticks: u64) -> u64 {
         self.from.ns + ((u128::from(ticks) * u128::from(self.slope)) >> 32) as u64
@@ -113,7 +114,7 @@ struct Ruler {
     usual: u64,
     /// Beginning of the measurement of the rate.
     base: Moment,
-    /// True if the measurement takes only one span because no better rate is known.
+    /// True if the measurement takes one span only, because no better rate is known.
     hurried: bool,
     jumps: u32,
 }
@@ -260,7 +261,7 @@ impl<C: Source> CounterClock<C> {
     }
 }
 
-/// The tightest of a few simultaneous readings, so that an interrupted one is not used.
+/// The tightest of a few pairs of simultaneous readings, so that an interrupted pair is not used.
 fn moment(source: &impl Source) -> Moment {
     let mut best = Moment { ticks: 0, ns: 0 };
     let mut best_width = u64::MAX;

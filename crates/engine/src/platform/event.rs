@@ -1,9 +1,9 @@
 //! Kernel primitives for sleeping and waking: an event, a timer, and waiting for both.
 //!
 //! The thread sleeps in `ppoll` on an eventfd and, while no other thread polls them, on the rails'
-//! descriptors. No registration remains in the kernel while it is awake, so arriving packets cost
-//! nothing extra while the application polls. The first packet of a sleep ends it, and deadlines
-//! are in nanoseconds. An epoll set would keep a callback on every socket.
+//! descriptors. While it is awake no registration remains in the kernel, so arriving packets cost
+//! nothing extra while the application polls. (An epoll set would keep a callback on every socket.)
+//! The first packet ends a sleep, and deadlines are in nanoseconds.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -3,8 +3,8 @@
 //! A child of `fork` has none of its parent's threads, and may have inherited a lock that no thread
 //! will release. So a child never touches an engine of its parent: the API layer's `pthread_atfork`
 //! handler increments a generation here, and an engine that was opened in an earlier generation
-//! refuses every call. The child may open engines of its own: each generation creates process-wide
-//! state for itself ([`PerProcess`]).
+//! refuses every call. The child may open engines of its own: process-wide state is created once
+//! per generation ([`PerProcess`]).
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -26,7 +26,7 @@ impl Generation {
         Generation(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// True if the process was forked since: the object belongs to a parent.
+    /// True if the process was forked since then: the object belongs to a parent.
     #[inline]
     pub fn is_forked(self) -> bool {
         self != Generation::current()
@@ -35,7 +35,7 @@ impl Generation {
 
 /// A value that each process creates for itself on first use. A child never touches its parent's
 /// value: a lock in it may be held by a thread that does not exist in the child, and its
-/// descriptors are the parent's. Nothing here waits, so a fork may happen at any moment.
+/// descriptors are the parent's. No call waits, so a fork may happen at any moment.
 #[derive(Debug)]
 pub struct PerProcess<T>(AtomicPtr<Made<T>>);
 
@@ -71,8 +71,8 @@ impl<T: Send + Sync> PerProcess<T> {
         (!made.when.is_forked()).then_some(&made.it)
     }
 
-    /// The value of this process, created by `make` on first use. Of several threads that create
-    /// one at the same time the first wins.
+    /// The value of this process, created by `make` on first use. If several threads create one at
+    /// the same time, the first one is kept.
     pub fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         let mut last = self.0.load(Ordering::Acquire);
         if let Some(it) = PerProcess::ours(last) {

@@ -1,9 +1,9 @@
 //! Finds idle cores and pins threads to them.
 //!
-//! A core is free for a process if the kernel counts it and all hardware threads that share its
-//! execution units as idle, and if no other rank is bound to it: a sleeping rank will want its core
-//! soon. The cores of a job are those of the process that started its ranks (`mpiexec`'s proxy), if
-//! they are visible; otherwise those of this rank.
+//! A core is free for a process if the kernel counts as idle the core and all hardware threads that
+//! share its execution units, and if no other rank is bound to it: a sleeping rank will want its
+//! core soon. The cores of a job are those of the process that started its ranks (`mpiexec`'s
+//! proxy), if that is visible; otherwise those of this rank.
 
 use std::fs::read_to_string;
 
@@ -81,7 +81,7 @@ impl Places {
         }
     }
 
-    /// Cores that are available besides the ranks: none to which another rank is bound.
+    /// Cores of the job to which no rank is bound.
     fn candidates(&self) -> Cores {
         let job = self.job.as_ref().unwrap_or(&self.own);
         let bound = |core: &usize| {
@@ -101,8 +101,8 @@ pub(crate) fn job_cores() -> Cores {
     Places::read().candidates()
 }
 
-/// Idle cores from `before` until `now` that this process may use: first those that share a cache
-/// with the core of this thread, none of another socket.
+/// Cores that this process may use and that were idle from `before` until `now`: first those that
+/// share a cache with the core of this thread; none of another socket.
 pub(crate) fn free_cores(before: &Ticks, now: &Ticks) -> Cores {
     let idle = now.idle_since(before);
     let mut free = job_cores();
@@ -138,7 +138,7 @@ fn parse_list(text: &str) -> Option<Cores> {
     Some(cores)
 }
 
-/// Cores on which a process may run (0: this thread); empty if the kernel does not say.
+/// Cores on which a process may run (0: this thread); empty if the kernel does not tell.
 fn allowed(process: i32) -> Cores {
     // SAFETY: an all-zero set is an empty one, and the kernel writes no more than its size.
     let (found, set) = unsafe {
@@ -205,7 +205,7 @@ mod tests {
         );
     }
 
-    /// Two polling ranks on two cores: both cores are busy, bound or not.
+    /// Two polling ranks on two cores: both cores are busy, whether the ranks are bound or not.
     #[test]
     fn two_ranks_on_two_cores_leave_none() {
         let before = ticks(&[(0, 0), (0, 0)]);

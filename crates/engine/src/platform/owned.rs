@@ -1,7 +1,7 @@
 //! Access to files in directories that other users may write, such as /dev/shm and /tmp. A file
-//! with our name may belong to another user: links lead anywhere, a FIFO blocks its opener, and
-//! contents may be forged. So files are opened without following links or blocking, and the type
-//! and owner of the open file are checked.
+//! with our name may belong to another user: a link may lead anywhere, a FIFO blocks its opener,
+//! and contents may be forged. So files are opened without following links or blocking, and the
+//! type and owner of the open file are checked.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -29,7 +29,7 @@ fn open_checked(
     let file = options.custom_flags(OPEN_FLAGS).open(path);
     let file = file.map_err(|e| match e.raw_os_error() {
         Some(libc::ELOOP) => io::Error::other("a symbolic link, which is not followed here"),
-        // A socket, or a FIFO that is opened for writing without a reader.
+        // The file is a socket, or a FIFO opened for writing that has no reader.
         Some(libc::ENXIO) => io::Error::other("not a regular file"),
         _ => e,
     })?;

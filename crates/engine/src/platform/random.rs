@@ -1,10 +1,10 @@
-//! The kernel's random numbers, from which identities are made. Without them the result is an
-//! error: a constant would give all endpoints the same identity.
+//! The kernel's random numbers, from which identities are made. Without random numbers the result
+//! is an error: a constant would give all endpoints the same identity.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 
-/// A source of random numbers; its errors say why there are none.
+/// A source of random numbers; an error says why there are none.
 pub type Random = Box<dyn FnMut() -> std::result::Result<u64, String> + Send>;
 
 /// The kernel's random number generator.
@@ -18,7 +18,7 @@ pub(crate) fn random() -> Random {
     })
 }
 
-/// Fills `bytes` by the system call, or from the device where the call is missing (an old kernel, a
+/// Fills `bytes` by the system call, or from the device if the call is missing (an old kernel, a
 /// sandbox) or fails.
 fn fill(
     bytes: &mut [u8],
@@ -61,7 +61,7 @@ mod tests {
         Err(ErrorKind::NotFound.into())
     }
 
-    /// A call that gives these results in turn; a success gives so many bytes.
+    /// A system call that gives these results in turn; a success gives that many bytes.
     fn answers<'a>(
         list: &'a [std::result::Result<usize, i32>],
     ) -> impl FnMut(&mut [u8]) -> Result<usize> + 'a {

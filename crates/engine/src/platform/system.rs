@@ -7,8 +7,8 @@ use marline_proto::{DropReason, Event, Node, PeerId};
 use marline_rails::{RailRx, RailTx};
 use std::os::fd::RawFd;
 
-/// Time, rails and observer, all known at compile time: production code has no indirect calls, and
-/// the calls of [`Watch`] compile to nothing.
+/// Time, rails and observer, all known at compile time, so that production code has no indirect
+/// calls and the calls of [`Watch`] compile to nothing.
 pub trait System: Clock + 'static {
     /// Sending half of a rail.
     type Tx: RailTx;
@@ -20,14 +20,15 @@ pub trait System: Clock + 'static {
     fn alarm(&self);
     /// Wakes the progress thread immediately.
     fn call(&self) {}
-    /// Lets another process run if one waits.
+    /// Lets another process run if one is waiting for the core.
     fn yield_now(&self);
     /// Sleeps until one of `descriptors` is readable, or for `timeout_ns`. The simulator yields
     /// instead.
     fn sleep(&self, _descriptors: &[RawFd], _timeout_ns: u64) {
         self.yield_now();
     }
-    /// A stopwatch in nanoseconds to compare the cost of two methods; it may stand still.
+    /// A stopwatch in nanoseconds, for comparing the cost of two methods; it may stand still (in
+    /// the simulator).
     fn stopwatch_ns() -> u64 {
         0
     }
@@ -48,12 +49,12 @@ pub trait Watch: Send {
     /// The bytes of a remote write have arrived, and its data follows in an RPC.
     #[inline(always)]
     fn trails(&mut self, _context: usize) {}
-    /// All parts of an operation on a peer's memory have succeeded: one RPC per region notifies the
-    /// peer.
+    /// All parts of an operation on a peer's memory have succeeded. One RPC per region now tells
+    /// the peer.
     #[inline(always)]
     fn tells_over(&mut self, _node: &Node, _peer: PeerId, _key: u64) {}
-    /// The short operation that is being posted, or its next part, goes in the call before it, or
-    /// in one that others may share.
+    /// The short operation that is being posted, or its next part, `joins` the RPC before it, or
+    /// begins an RPC that others may join.
     #[inline(always)]
     fn may_share(&mut self, _joins: bool) {}
     /// An entry goes into a queue.

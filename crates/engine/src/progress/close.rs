@@ -18,7 +18,7 @@ impl<S: System> Shared<S> {
         if self.is_forked() {
             return;
         }
-        // A send that another thread posted after the wait would be accepted but never leave.
+        // A send that another thread posted after the wait would be accepted but would never leave.
         if let Some(endpoint) = self.lock().dir.ep(ep) {
             endpoint.enabled = false;
             endpoint.node.ask_natives();

@@ -1,27 +1,28 @@
 //! Decides when and how to yield the core to other processes, from the results of earlier yields.
 
-/// Bounds of the number of consecutive empty polls before a yield. Another rank may be waiting for
-/// the core, and polling on costs it a scheduler slice of 4 ms; but a yield that returns at once
-/// helped no process. The number adapts between the bounds.
+/// Bounds of the number of consecutive empty polls before a yield, which adapts between them.
+/// Another rank may be waiting for the core, and polling on costs that rank a scheduler slice of 4
+/// ms; but a yield that returns at once helped no process.
 const AFTER_MIN: u32 = 16;
 const AFTER_MAX: u32 = 1_024;
 /// A yield that took longer than this let another process run.
 const SHARED_NS: u64 = 10_000;
-/// A yield that took longer than this let a computing process run for much of its slice. A process
-/// that polls, like this one, yields sooner.
+/// A yield that took longer than this let a computing process run for much of its slice. (A process
+/// that polls, like this one, yields sooner.)
 const COMPUTES_NS: u64 = 1_000_000;
 /// After a yield that let another process run, the next 16 offers are sleeps until a packet
-/// arrives, counted in units of which a `Sleep` takes 16 and the shorter `ShortSleep` one.
-/// Processes that only yield in a loop starve each other under the scheduler of Linux 6.18: ranks
-/// of Open MPI (which yields by itself, too) on oversubscribed cores, and their progress threads,
-/// did not run for seconds and were declared dead. Sleeping processes do not suffer from this.
+/// arrives. They are counted in units, of which a `Sleep` takes 16 and the shorter `ShortSleep`
+/// one. Sleeping helps where yielding does not: under the scheduler of Linux 6.18, processes that
+/// only yield in a loop starve each other. Ranks of Open MPI (which yields by itself, too) on
+/// oversubscribed cores, and their progress threads, did not run for seconds and were declared
+/// dead.
 const SLEEP_BUDGET: u32 = 16 * SLEEP_COST;
 const SLEEP_COST: u32 = 16;
 const SHORT_SLEEP_COST: u32 = 1;
-/// A ping-pong has too few consecutive empty polls to notice that no process wants the core any
-/// more: MPICH would then yield after every poll because of one slow yield among thousands. So a
-/// yield is tried after this many empty polls that need not be consecutive, and after twice as many
-/// each time another process did want the core, because a try may cost a slice of 4 ms.
+/// Empty polls, consecutive or not, after which a yield is tried to learn whether another process
+/// wants the core. A ping-pong has too few consecutive empty polls to learn that: MPICH would then
+/// yield after every poll because of one slow yield among thousands. The number doubles each time
+/// another process did want the core, because a try may cost a slice of 4 ms.
 const ASK_AFTER_MIN: u32 = 16;
 const ASK_AFTER_MAX: u32 = 1 << 20;
 
@@ -34,7 +35,7 @@ pub(crate) enum CpuYield {
     Question,
     /// Sleep until a packet arrives: another process wants the core.
     Sleep,
-    /// Short sleep, for an event that may not end a sleep.
+    /// Short sleep, for a caller whose awaited event may not end a sleep.
     ShortSleep,
 }
 
@@ -74,8 +75,9 @@ impl YieldPolicy {
         self.sleep_budget > 0
     }
 
-    /// The offer for a caller that awaits no packets. Other waiting processes return the core soon;
-    /// from a computing one a sleeper gets it back sooner than a process that yielded.
+    /// The offer for a caller that awaits no packets. If other processes only wait, they return the
+    /// core soon. From a computing process, a sleeper gets the core back sooner than a process that
+    /// yielded.
     pub(crate) fn of_no_packets(&self, yielded: CpuYield) -> CpuYield {
         match (yielded, self.computes) {
             (CpuYield::Sleep, true) => CpuYield::ShortSleep,
@@ -94,7 +96,7 @@ impl YieldPolicy {
         }
     }
 
-    /// Counts the last empty poll and the next one as one.
+    /// Counts the next empty poll together with the last one as one.
     pub(crate) fn look_again(&mut self) {
         self.empty -= 1;
     }
@@ -123,8 +125,8 @@ impl YieldPolicy {
             CpuYield::Yield | CpuYield::Question => 0,
         };
         if slept > 0 {
-            // Two threads may have slept at the same time, or another thread's yield may have ended
-            // the sleeps.
+            // Two threads may have slept at the same time, or another thread's yield may have used
+            // up the sleeps.
             self.sleep_budget = self.sleep_budget.saturating_sub(slept);
         } else if took_ns > SHARED_NS {
             (self.after, self.sleep_budget) = (AFTER_MIN, SLEEP_BUDGET);

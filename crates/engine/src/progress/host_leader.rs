@@ -1,5 +1,5 @@
-//! Elects one process per host and job to report on behalf of all: the one that binds a socket
-//! name. The kernel releases the name when the process ends in any way.
+//! Elects one process per host and job to report for all: the process that binds a socket name. The
+//! kernel releases the name however the process ends.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -11,8 +11,8 @@ pub(crate) struct HostLeader {
 }
 
 impl HostLeader {
-    /// Takes the right to report about `what`, unless another process that the same launcher
-    /// started on this host has it.
+    /// Takes the right to report about `what`, unless another process has it that the same launcher
+    /// started on this host.
     pub(crate) fn take(what: &str) -> Option<HostLeader> {
         let name = format!("marline-speaks-{}-{what}", parent_id());
         let address = SocketAddr::from_abstract_name(name).ok()?;

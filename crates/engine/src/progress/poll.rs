@@ -8,29 +8,29 @@ use crate::progress::receivers::{Pass, Receivers, EVICTION};
 use crate::progress::shared::Shared;
 use marline_rails::{RailRx, Received};
 
-/// Poll gap after which all rails are polled, not only the one heard last: probes of the others may
-/// be waiting. MPICH yields after each poll, so that on an oversubscribed core there may be one
-/// poll in 4 ms. Polling another socket costs about 0.2 us, 0.2 % of this.
+/// Poll gap after which all rails are polled, not only the rail heard last: probes may be waiting
+/// on the others. MPICH yields after each poll, so that on an oversubscribed core there may be one
+/// poll in 4 ms. Polling another socket costs about 0.2 us.
 const LONG_NS: u64 = 100_000;
 
-/// Polls that look only once at the sockets, since no packet is awaited, after the last open remote
-/// operation has ended: MPICH polls twice more before a flush returns.
+/// After the last open remote operation has ended: number of polls that still look at the sockets,
+/// once each, although no packet is awaited. MPICH polls twice more before a flush returns.
 const APP_POLL_BUDGET: u32 = 2;
 
-/// Polls without a yield after one that executed peers' RPCs: the next RPC takes so many polls to
-/// arrive.
+/// Polls without a yield after a poll that executed peers' RPCs: the next RPC takes that many polls
+/// to arrive.
 const SERVE_POLL_BUDGET: u32 = 4;
 
-/// The core and the time of locking, if a poll has locked it.
+/// The locked core and the time of locking, if a poll has locked it.
 pub(crate) type Held<'a, S> = Option<(MutexGuard<'a, Core<S>>, u64)>;
 
-/// Most receives per rail in a `short_poll`: since the last one `SHORT_POLL_BYTES` were sent, to
-/// which peers that ack every 64 packets respond with two or three packets.
+/// Most receives per rail in a `short_poll`. Since the last one `SHORT_POLL_BYTES` were sent, to
+/// which peers that acknowledge every 64 packets respond with two or three packets.
 const SHORT_POLL_TAKES: usize = 4;
 
 impl<S: System> Shared<S> {
-    /// The application's progress call; returns with the core locked. `yields`: yields the core to
-    /// other processes where they may want it; otherwise the caller does.
+    /// The application's progress call; returns with the core locked. `yields`: also yields the
+    /// core to other processes that may want it; otherwise the caller does that.
     pub(crate) fn poll(&self, yields: bool) -> MutexGuard<'_, Core<S>> {
         let (mut receivers, mut held) = (self.receivers(), None);
         receivers.waits = !yields;
@@ -130,7 +130,7 @@ impl<S: System> Shared<S> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a poll: refills the budgets of polls, and does the thread's work where there is none.
+    /// Ends a poll: refills the poll budgets, and does the thread's work if there is no thread.
     fn refill<'a>(
         &'a self,
         mut core: MutexGuard<'a, Core<S>>,
@@ -159,9 +159,8 @@ impl<S: System> Shared<S> {
 
     /// Polls all rails briefly between two sends, so that posted data continues to leave while the
     /// application copies. Does nothing while another thread polls. Does not count as a poll of the
-    /// application, which is busy with a burst. When packets arrive, does the work that the
-    /// progress thread would do and keeps the thread away, because both would compete for the
-    /// locks.
+    /// application, which is busy with its burst. When packets arrive, this does the work of the
+    /// progress thread and keeps the thread away, because both would compete for the locks.
     pub(crate) fn short_poll(&self) {
         let Ok(mut receivers) = self.receivers.try_lock() else {
             return;

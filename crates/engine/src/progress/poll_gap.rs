@@ -1,4 +1,4 @@
-//! Poll gaps of the application, which choose the progress thread's tick. Frequent ticks slow a
+//! Poll gaps of the application, which determine the progress thread's tick. Frequent ticks slow a
 //! polling application down, notably in virtual machines with virtual timer interrupts. Rare ticks
 //! leave the peers of an application on an oversubscribed core without answers: MPICH yields after
 //! each poll, so that beside another busy process a rank polls once per scheduler slice of 3-4 ms.

@@ -20,14 +20,14 @@ pub(crate) fn join(shared: &Arc<Shared<Process>>) -> Result<(), String> {
     registry.join(shared, || registry.run())
 }
 
-/// Removes an engine from the progress thread; the last one ends it.
+/// Removes an engine from the progress thread; the thread ends with its last engine.
 pub(crate) fn leave(shared: &Arc<Shared<Process>>) {
     if let Some(registry) = THREAD.get() {
         registry.leave(shared);
     }
 }
 
-/// See `ProgressThread::set_alarm`.
+/// As `ProgressThread::set_alarm`.
 pub(crate) fn alarm() {
     if let Some(registry) = THREAD.get() {
         registry.set_alarm();
@@ -73,9 +73,9 @@ impl System for Process {
     }
 }
 
-/// Signals that a thread's own actions raise. If one were blocked the kernel would kill the process
-/// instead of calling the application's handler, for example for a page fault in memory that the
-/// application protects.
+/// Signals that a thread's own actions raise. If one of them were blocked, the kernel would kill
+/// the process instead of calling the application's handler, for example after a page fault in
+/// memory that the application protects.
 const RAISED: [libc::c_int; 6] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -85,8 +85,8 @@ const RAISED: [libc::c_int; 6] = [
     libc::SIGSYS,
 ];
 
-/// Blocks all signals but [`RAISED`] in this thread during its life: other signals belong to the
-/// application.
+/// While it exists, blocks all signals but [`RAISED`] in this thread: the other signals belong to
+/// the application.
 struct BlockedSignals {
     before: libc::sigset_t,
 }

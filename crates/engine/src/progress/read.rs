@@ -13,7 +13,7 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// See `Engine::look`.
+    /// As `Engine::look`.
     pub(crate) fn look(&self) {
         if !self.is_forked() {
             drop(self.poll(false));
@@ -33,8 +33,8 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Leaves a send for coalescing. The first one sets the thread's alarm, since the application
-    /// may compute before its next call.
+    /// Leaves a send for coalescing. The first such send sets the thread's alarm, since the
+    /// application may compute before its next call.
     pub(crate) fn collect(&self, mut core: MutexGuard<'_, Core<S>>) {
         if core.coalescer.left(|| self.clock.now_ns()) {
             drop(core);

@@ -8,8 +8,8 @@ use marline_rails::{Armed, RailRx};
 /// Additional polls per call while packets arrive often: MPICH yields after each empty call, and a
 /// packet that arrives meanwhile waits for the yield to end.
 const TRIES: u32 = 7;
-/// Packets arrive often from one in sixteen polls, over about the last hundred. Where messages
-/// arrive in shared memory instead, polls of the rails should be short.
+/// Step of `busy`: packets count as arriving often if about one poll in sixteen of the last hundred
+/// received some. If messages arrive in shared memory instead, polls of the rails should be short.
 const BUSY_STEP: u32 = 16;
 const BUSY_MIN: u32 = 32;
 const BUSY_MAX: u32 = 128;
@@ -17,22 +17,22 @@ const BUSY_MAX: u32 = 128;
 /// Rails other than the one heard last, and sockets on which no packets are expected, are polled
 /// only once in this many polls or after a gap, because each socket costs a system call.
 const OTHERS_EVERY: u32 = 16;
-/// While a broadcast is awaited on a rail, one poll in this many covers more than its group
-/// sockets.
+/// While a broadcast is awaited on a rail, one poll in this many covers the rail's other sockets as
+/// well as its group sockets.
 const BESIDE_GROUPS_EVERY: u32 = 4;
 
-/// Sets of sockets have bit n for those of rail n on which packets are expected, and this bit + n
-/// for its others.
+/// In a set of sockets, bit n stands for the sockets of rail n on which packets are expected, and
+/// this bit + n for the rail's other sockets.
 pub(crate) const EVICTION: usize = u32::BITS as usize;
 
 /// A pass over the sockets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// Over those that are due, for a poll of the application.
+    /// All sockets that are due, for a poll of the application.
     Poll,
-    /// The same for the progress thread.
+    /// All sockets that are due, for the progress thread.
     Thread,
-    /// Over those of one bit, between two sends.
+    /// The sockets of one bit, between two sends.
     Only(usize),
 }
 
@@ -48,13 +48,13 @@ pub(crate) struct Receivers<R> {
     /// Time of the last poll of all rails.
     pub(crate) all_ns: u64,
     pub(crate) yields: YieldPolicy,
-    /// Recent activity: raised by polls that received packets, lowered by others.
+    /// Recent activity: raised by polls that received packets, lowered by other polls.
     pub(crate) busy: u32,
     pub(crate) gaps: PollGaps,
     /// Number of threads that sleep until a packet arrives. Packets that another thread receives do
     /// not end their sleep.
     pub(crate) sleepers: u32,
-    /// True if the event that ends their sleep was raised.
+    /// True if the event that ends the sleep of these threads was raised.
     pub(crate) called: bool,
     /// True while the polling caller waits for a broadcast.
     pub(crate) waits: bool,
@@ -78,7 +78,7 @@ impl<R: RailRx> Receivers<R> {
         }
     }
 
-    /// Counts a pass over the sockets; returns whether it covers all.
+    /// Counts a pass over the sockets. Returns whether it covers all of them.
     #[inline]
     pub(crate) fn next_turn(&mut self) -> bool {
         self.turn = self.turn.wrapping_add(1);
@@ -153,7 +153,7 @@ impl<R: RailRx> Receivers<R> {
         self.turn = u32::MAX;
     }
 
-    /// Number of additional polls after an empty one; none where other processes wanted the core.
+    /// Number of additional polls after an empty one; 0 if other processes wanted the core.
     pub(crate) fn tries(&self) -> u32 {
         if self.busy >= BUSY_MIN && self.yields.is_alone() {
             TRIES

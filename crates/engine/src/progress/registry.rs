@@ -1,4 +1,4 @@
-//! The members that the progress thread serves; the thread runs exactly while there are some.
+//! The members that the progress thread serves; the thread runs as long as there are members.
 //! `tests/shuttle.rs` checks interleavings of this file.
 
 use crate::platform::sync::{
@@ -8,7 +8,7 @@ use crate::platform::sync::{
 /// The members and their thread.
 pub(crate) struct Registry<M> {
     /// Locked while members join and leave: a member that joins while the last one leaves must not
-    /// rely on the ending thread. The thread itself never locks it.
+    /// rely on the thread that is ending. The thread itself never takes this lock.
     thread: Mutex<Option<JoinHandle<()>>>,
     members: Mutex<Vec<Weak<M>>>,
     /// Number of joins so far.
@@ -47,7 +47,8 @@ impl<M> Registry<M> {
         Ok(())
     }
 
-    /// Removes a member. The last one ends the thread: `wake` wakes it to check `is_over`.
+    /// Removes a member. The last member to leave ends the thread: `wake` wakes it to check
+    /// `is_over`.
     pub fn leave(&self, member: &Arc<M>, wake: impl FnOnce()) {
         let mut thread = lock(&self.thread);
         let mut members = lock(&self.members);
@@ -69,7 +70,8 @@ impl<M> Registry<M> {
             .collect()
     }
 
-    /// Number of joins so far. Read before `members`, it later shows whether members were added.
+    /// Number of joins so far. Read this before `members`; a later change shows that members were
+    /// added.
     pub fn joined(&self) -> u32 {
         self.joined.load(Ordering::SeqCst)
     }

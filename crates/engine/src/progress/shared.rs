@@ -30,7 +30,7 @@ pub(crate) struct Slow {
     pub(crate) workers: Option<SumWorkers>,
     pub(crate) next_ns: u64,
     pub(crate) publish_ns: u64,
-    /// Length of slices, every second of which is without checksums; 0: none.
+    /// Length in ns of the slices of time, every second of which is without checksums; 0: none.
     pub(crate) slice_ns: u64,
     pub(crate) sums: bool,
 }
@@ -46,18 +46,18 @@ pub(crate) struct Shared<S: System> {
     pub(crate) polled_ns: AtomicU64,
     /// Reads of a queue that may be served from its entries without a poll.
     pub(crate) skips: Skips,
-    /// Remaining polls that look only once at the sockets, since no packet is awaited.
+    /// Remaining polls that look at the sockets, once each, although no packet is awaited.
     pub(crate) app_poll_budget: Skips,
     /// Remaining polls without a yield after peers were served, which are likely to ask again.
     pub(crate) serve_poll_budget: Skips,
-    /// See `Engine::expects_more`.
+    /// True if polls received bytes of long messages since `Engine::expects_more` was last called.
     pub(crate) landed: AtomicBool,
     /// Rails on which an awaited broadcast may arrive, as bits: every poll covers them.
     pub(crate) awaited: AtomicU32,
     pub(crate) tick_ns: u64,
     /// End of the time with the faster tick.
     pub(crate) hurried_ns: AtomicU64,
-    /// True while memory is open to peers, whose operations no local call waits for.
+    /// True while memory is open to peers: no local call may be waiting while they access it.
     pub(crate) serves: AtomicBool,
     pub(crate) threaded: bool,
     /// Wakes sleeping threads whose packets another thread has taken.
@@ -70,7 +70,7 @@ pub(crate) struct Shared<S: System> {
 pub struct Parts<S: System> {
     /// Rails: name and sending half.
     pub rails: Vec<(String, S::Tx)>,
-    /// Their receiving halves.
+    /// The receiving halves of the rails.
     pub halves: Vec<S::Rx>,
     /// The system.
     pub clock: S,
@@ -139,7 +139,7 @@ impl<S: System> Shared<S> {
         self.core.lock().unwrap_or_else(after_panic)
     }
 
-    /// Locks the core, if calls may still use it.
+    /// Locks the core, unless it must not be used after a fork or a panic.
     #[inline]
     pub(crate) fn usable(&self) -> Result<MutexGuard<'_, Core<S>>, SubmitError> {
         if self.generation.is_forked() {
@@ -157,7 +157,7 @@ impl<S: System> Shared<S> {
     }
 
     /// Arms the rails before a sleep on the descriptors. `true`: poll once more before sleeping,
-    /// because a rail requires it or another thread is polling at this moment.
+    /// because a rail requires it or because another thread is polling at this moment.
     pub(crate) fn arm(&self) -> bool {
         match self.receivers.try_lock() {
             Ok(mut receivers) => receivers.arm(),
@@ -176,8 +176,8 @@ impl<S: System> Shared<S> {
         self.clock.call();
     }
 
-    /// Time at which the thread checks again for a poll gap. Memory that is open to peers is served
-    /// within a short tick of the last poll, not of the thread's last check.
+    /// Time at which the thread looks again for a poll gap. Memory that is open to peers is served
+    /// within a short tick of the last poll, not of the thread's last look.
     pub(crate) fn next_look(&self, now: u64) -> u64 {
         let tick = self.tick(now);
         if self.serves.load(Ordering::Relaxed) {

@@ -9,14 +9,15 @@ use crate::progress::poll_gap::DESCHEDULED_MIN_NS;
 use crate::progress::receivers::{Pass, Receivers};
 use crate::progress::shared::Shared;
 
-/// Longest sleep that waits for a packet while others run.
+/// Longest sleep that waits for a packet while other processes run.
 const SLEEP_MAX_NS: u64 = 1_000_000;
-/// Longest sleep of a caller that awaits no packet: the awaited event may not end the sleep.
+/// Longest sleep of a caller that awaits no packet: the event that the caller awaits may not end
+/// the sleep.
 const SHORT_SLEEP_MAX_NS: u64 = 200_000;
 
 impl<S: System> Shared<S> {
-    /// Yields the core after an empty poll. Returns the number of datagrams that arrived before a
-    /// sleep, which then does not take place.
+    /// Yields the core after an empty poll. Returns the number of datagrams that arrived before the
+    /// yield; if there were any, no sleep follows.
     #[cold]
     pub(crate) fn yield_idle<'a>(
         &'a self,
@@ -36,7 +37,7 @@ impl<S: System> Shared<S> {
         (self.yield_processor(receivers, yield_cpu), 0)
     }
 
-    /// Adapts an offer to the caller. Packets end a sleep, but messages in the MPI library's own
+    /// Adapts an offer to the caller: packets end a sleep, but messages in the MPI library's own
     /// shared memory do not (docs/design/progress.md).
     fn fit(&self, receivers: &Receivers<S::Rx>, yield_cpu: CpuYield) -> CpuYield {
         match yield_cpu {
@@ -47,9 +48,9 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Lets another process run if one waits, and learns whether one did. Holds no lock meanwhile:
-    /// kernels may return from a yield after seconds, during which the progress thread has to
-    /// answer peers.
+    /// Lets another process run if one is waiting for the core, and learns whether one did. Holds
+    /// no lock meanwhile: a yield may return only after seconds, during which the progress thread
+    /// has to answer peers.
     pub(crate) fn yield_processor<'a>(
         &'a self,
         mut receivers: MutexGuard<'a, Receivers<S::Rx>>,
@@ -81,8 +82,8 @@ impl<S: System> Shared<S> {
         receivers
     }
 
-    /// Lets another process run if one waits, for a caller of `Engine::look`; returns whether one
-    /// ran.
+    /// Lets another process run if one is waiting for the core, for a caller of `Engine::look`.
+    /// Returns whether one ran.
     pub(crate) fn yield_cpu(&self) -> bool {
         let receivers = self.receivers();
         self.yield_processor(receivers, CpuYield::Yield)
@@ -91,21 +92,21 @@ impl<S: System> Shared<S> {
     }
 
     /// If no packet waits: sleeps until a deadline or another thread's wake-up, at most
-    /// [`SLEEP_MAX_NS`]. Packets by UDP do not end the sleep, as rails are not armed, so that many
-    /// are received at once afterwards (docs/design/multicast.md).
+    /// [`SLEEP_MAX_NS`]. Packets by UDP do not end the sleep, since rails are not armed; afterwards
+    /// many are received at once (docs/design/multicast.md).
     pub(crate) fn sleep_briefly(&self) {
         let mut receivers = self.receivers();
         let mut held = None;
         if self.receive(&mut receivers, &mut held, Pass::Poll) == 0 {
-            // Keeps the progress thread away, too, which would receive each packet as it arrives.
+            // Also keeps the progress thread away, which would receive each packet as it arrives.
             let until = self.clock.now_ns() + SLEEP_MAX_NS;
             self.polled_ns.store(until, Ordering::Relaxed);
             drop(self.yield_processor(receivers, CpuYield::Sleep));
         }
     }
 
-    /// Sleeps until a packet, another thread's wake-up, or a deadline: an ack for which a peer
-    /// waits must not be delayed by the sleep.
+    /// Sleeps until a packet arrives, another thread wakes this one, or a deadline is due: the
+    /// sleep must not delay an ack for which a peer waits.
     fn sleep(&self, now: u64, max_ns: u64) {
         let due = self.lock().next_deadline().unwrap_or(u64::MAX);
         let sleep_ns = due.saturating_sub(now).min(max_ns);
@@ -116,7 +117,7 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Wakes sleeping threads whose packets this thread may have received.
+    /// Wakes sleeping threads, whose packets this thread may have received.
     pub(crate) fn wake_sleepers(&self, receivers: &mut Receivers<S::Rx>) {
         if receivers.sleepers > 0 && !std::mem::replace(&mut receivers.called, true) {
             self.sleep_event.iter().for_each(Event::raise);

@@ -1,4 +1,4 @@
-//! A counter of operations that may still skip a step, such as reads of a queue with entries that
+//! A counter of operations that may still skip a step; for example, reads of a queue with entries
 //! skip the poll of the sockets. Any thread may use it.
 
 use crate::platform::sync::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ impl Skips {
         Skips { left }
     }
 
-    /// Takes one, if there is one. Costs a load at zero.
+    /// Uses up one skip; `false` if there is none. Costs a load at zero.
     #[inline]
     pub fn take(&self) -> bool {
         let mut left = self.left.load(Ordering::Relaxed);

@@ -1,10 +1,10 @@
 //! Threads that compute checksums beside the application, on idle cores.
 //!
-//! The progress thread starts a worker when the engine has memory to sum and a core was idle long
-//! enough; the application's calls never do. A worker stops as soon as another thread wants its
-//! core, and another core is searched for. Workers have normal priority: one with idle priority
-//! could be descheduled for a second within a checksum, and delay the end of the operation whose
-//! memory it reads.
+//! The progress thread starts a worker when the engine has memory to sum and a core has been idle
+//! for long enough; the application's calls never start one. A worker stops as soon as another
+//! thread wants its core; then another core is searched for. Workers have normal priority: a worker
+//! with idle priority could be descheduled for a second within a checksum, and delay the end of the
+//! operation whose memory it reads.
 
 use crate::config::workers::Workers;
 use crate::memory::sum_slots::SumSlots;
@@ -21,8 +21,8 @@ use std::time::Duration;
 /// Most workers of one engine on idle cores: with slow algorithms one worker sums several times as
 /// fast as a sending thread.
 const IDLE_MAX: usize = 2;
-/// Time that a worker polls for jobs before it sleeps: longer than the interval between two writes,
-/// since waking it costs the engine a system call.
+/// Time for which a worker polls for jobs before it sleeps: longer than the interval between two
+/// writes, since waking it costs the engine a system call.
 const LOOK_NS: u64 = 50_000;
 /// Polls between two yields.
 const LOOKS: u32 = 32;
@@ -36,7 +36,7 @@ const WATCH_NS: u64 = 100_000_000;
 /// Interval between two searches for cores.
 const SEARCH_NS: u64 = 1_000_000_000;
 
-/// Orders to a worker: rest, end, run on any core of the job; n + `CORE` means core n.
+/// Orders to a worker: rest, end, run on any core of the job; `CORE` + n means core n.
 const REST: usize = 0;
 const END: usize = 1;
 const ANYWHERE: usize = 2;
@@ -121,7 +121,7 @@ impl SumWorkers {
                 };
                 let mut free = free_cores(&before, &ticks);
                 free.retain(|core| !at_work.contains(&(CORE + core)));
-                // Ranks that search at the same time prefer different cores.
+                // Ranks that search at the same time should choose different cores.
                 let turn = std::process::id() as usize % free.len().max(1);
                 free.rotate_left(turn);
                 free.truncate(most - at_work.len());
@@ -174,7 +174,7 @@ impl Drop for SumWorkers {
 }
 
 impl Worker {
-    /// Its current order to work on a core; `None`: it rests.
+    /// The core of the worker's present order; `None`: it rests.
     fn core(&self) -> Option<usize> {
         let order = self.desk.order.load(Ordering::Relaxed);
         (order != REST).then_some(order)
@@ -226,7 +226,8 @@ impl Desk {
         slots.on_duty(false);
     }
 
-    /// Sleeps until there are jobs; `false`: so long that the core may no longer be idle.
+    /// Sleeps until there are jobs; `false`: the sleep was so long that the core may no longer be
+    /// idle.
     fn sleep(&self, slots: &SumSlots) -> bool {
         let since = MonotonicClock.now_ns();
         self.asleep.store(true, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! The progress thread: one per process, for all its engines (design rule 2). While the application
-//! polls it only ticks. After a tick without a poll it sleeps on the rails' descriptors and handles
-//! what arrives, so that acks, retransmissions and grants continue while the application computes.
+//! polls, the thread only ticks. After a tick without a poll it sleeps on the rails' descriptors
+//! and handles what arrives, so that acks, retransmissions and grants continue while the
+//! application computes.
 
 use crate::platform::event::Alarm;
 use crate::platform::sync::{Arc, AtomicU32, Builder, Ordering};
@@ -16,8 +17,8 @@ const ALARM_NS: u64 = 100_000;
 /// Longest sleep without engines.
 const IDLE_NS: u64 = 100_000_000;
 
-/// Engines of one kind, the thread that serves them, and its waker. `tests/shared` runs it with the
-/// threads, time and rails of a model checker.
+/// Engines of one kind, the thread that serves them, and its waker. `tests/shared` runs this with
+/// the threads, time and rails of a model checker.
 pub(crate) struct ProgressThread<S: System> {
     registry: Registry<Shared<S>>,
     waker: Waker,
@@ -37,7 +38,7 @@ impl<S: System> ProgressThread<S> {
         })
     }
 
-    /// Adds an engine; starts a thread that does `run` if there is none.
+    /// Adds an engine. If there is no thread, starts one that executes `run`.
     pub(crate) fn join(
         &self,
         shared: &Arc<Shared<S>>,
@@ -54,7 +55,7 @@ impl<S: System> ProgressThread<S> {
         Ok(())
     }
 
-    /// Removes an engine; the last one ends the thread.
+    /// Removes an engine; the thread ends with its last engine.
     pub(crate) fn leave(&self, shared: &Arc<Shared<S>>) {
         // A forked child has no thread to end, and possibly a lock that no thread releases.
         if !shared.is_forked() {
@@ -62,7 +63,7 @@ impl<S: System> ProgressThread<S> {
         }
     }
 
-    /// Sets the alarm for coalesced sends. It is set again for each burst, and so rings only if the
+    /// Sets the alarm for coalesced sends. Each burst sets it anew, so that it rings only if the
     /// application stops polling. Waking the thread by an eventfd instead would cost much of a
     /// sender's time at high message rates.
     pub(crate) fn set_alarm(&self) {

@@ -8,12 +8,12 @@ use crate::platform::system::System;
 use crate::progress::host_leader::HostLeader;
 use std::collections::BTreeMap;
 
-/// State of these reports.
+/// State of the reports about silent hosts.
 pub(crate) struct Waits {
     hosts: AwaitedHosts,
     /// True if reports also go to standard error.
     aloud: bool,
-    /// Hosts about which this process reports there.
+    /// Hosts about which this process reports on standard error.
     leaders: BTreeMap<String, HostLeader>,
 }
 

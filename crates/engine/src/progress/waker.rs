@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 const AWAKE: u32 = 0;
 /// The thread sleeps or is about to.
 const ASLEEP: u32 = 1;
-/// A caller has raised the event for this sleep; others need not.
+/// A caller has raised the event for this sleep; other callers need not.
 const CALLED: u32 = 2;
 
 /// One sleeper (the progress thread) and any number of threads that wake it.
@@ -28,9 +28,9 @@ impl Waker {
         Ok(Waker { state, event })
     }
 
-    /// Ends the sleep, if there is one: the thread sees all writes before this call before it
-    /// sleeps (again). Costs a fence and a load while the thread is awake; the first caller during
-    /// a sleep makes one system call, others none.
+    /// Ends the sleep, if there is one. Before it sleeps (again), the thread sees all writes made
+    /// before this call. Costs a fence and a load while the thread is awake; the first caller
+    /// during a sleep makes one system call, others none.
     #[inline]
     pub fn wake(&self) {
         // Pairs with the fence in `sleep_until`: either this load sees ASLEEP, or its `has_work`
@@ -53,10 +53,10 @@ impl Waker {
     }
 
     /// Sleeps until `wake`, until one of `descriptors` is readable, or for `timeout_ns`. Calls
-    /// `has_work` after other threads can see ASLEEP, and does not sleep if it returns `true`. Only
+    /// `has_work` once other threads can see ASLEEP, and does not sleep if it returns `true`. Only
     /// one thread may sleep.
     ///
-    /// A socket with an entry in its error queue counts as readable until that is fetched.
+    /// A socket with an entry in its error queue counts as readable until the entry is fetched.
     pub fn sleep_until(
         &self,
         descriptors: &[RawFd],
@@ -74,8 +74,8 @@ impl Waker {
         if !called && woken != Woken::RpcArrived {
             return woken;
         }
-        // The caller that set CALLED has raised the event or is about to. If it does so after this
-        // line, the next sleep ends early, harmlessly, and clears the event.
+        // The caller that set CALLED has raised the event or is about to raise it. If it does so
+        // after this line, the next sleep ends early, which is harmless, and clears the event.
         self.event.clear();
         Woken::RpcArrived
     }

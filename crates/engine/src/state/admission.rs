@@ -1,8 +1,8 @@
-//! The job's key, and what was said of packets without it.
+//! The job's key, and reports about packets without a valid tag.
 
 use marline_auth::{HeadKey, HeadKeys, JobKey};
 
-/// Interval between two reports of packets that were not believed, in nanoseconds.
+/// Least interval in nanoseconds between two reports of packets without a valid tag.
 const SAY_NS: u64 = 1_000_000_000;
 
 /// The job's key and the last report.
@@ -23,7 +23,7 @@ impl Admission {
         self.key.is_some()
     }
 
-    /// The key of questions; `None`: all questions are answered.
+    /// The key that questions must be tagged with; `None`: all questions are answered.
     pub(crate) fn questions(&self) -> Option<&HeadKey> {
         self.questions.as_ref()
     }

@@ -2,7 +2,7 @@
 //!
 //! The first operation has the layout of a lone one, with its length in place of the data. Each
 //! later operation has the distance of its address from the end of the previous one and its length,
-//! both in as few bytes as they need, and its payload. The lowest bit of a length marks that the
+//! both in as few bytes as possible, and its payload. The lowest bit of a length marks that the
 //! next entry is a part of the same operation. The answer lists the refused operations.
 
 use crate::state::rpcs::parse;
@@ -11,7 +11,7 @@ use marline_wire::BLOCK_BYTES;
 /// Longest shared RPC: whole blocks, so that three packets of Ethernet carry it without a fourth
 /// for the last bytes.
 pub(crate) const AGGREGATE_MAX: usize = 9 * BLOCK_BYTES as usize;
-// `Core::join` lengthens an RPC before it takes the memory for it.
+// `Core::join` lengthens an RPC before it takes the memory for the longer one.
 const _: () = assert!(AGGREGATE_MAX <= marline_proto::RPC_MAX);
 /// Most bytes of an encoded 64-bit number.
 const NUMBER_MAX: usize = 10;

@@ -1,6 +1,6 @@
 //! Address vectors. Slots of removed addresses are reused, the longest unused first. In a map the
-//! index includes the generation of its slot, so that a stale index names no address; in a table it
-//! is a plain number, as libfabric requires.
+//! index includes the generation of its slot, so that a stale index names no address; in a table
+//! the index is a plain number, as libfabric requires.
 
 use crate::api::{FiAddr, ADDR_UNSPEC};
 use marline_wire::Address;

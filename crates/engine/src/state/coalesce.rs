@@ -3,24 +3,25 @@
 //!
 //! Coalesced sends must not wait while the application computes. An alarm of the progress thread
 //! ensures that, but setting it is expensive where timer interrupts are virtualised
-//! (docs/design/eager.md). So it is set only until the application has proved that it polls soon
-//! after its bursts. If such an application then computes, its coalesced sends leave at the
-//! thread's next tick, once; afterwards the alarm is set again.
+//! (docs/design/eager.md). So the alarm is set only until the application has proved that it polls
+//! soon after its bursts. If such an application then computes, its coalesced sends leave at the
+//! thread's next tick, and the alarm is set again from then on.
 
-/// Messages coalesced before a flush: four packets' worth (docs/design/eager.md).
+/// Messages coalesced before a flush: enough for four packets (docs/design/eager.md).
 const MESSAGES_MAX: usize = 128;
 /// Bytes of such messages: half a super-packet justifies a system call of its own.
 const BYTES_MAX: usize = 32 << 10;
-/// Most bytes that count for a message of which only a request leaves: eight requests justify a
+/// Most bytes that count for a message of which only a request leaves: eight requests are worth a
 /// packet (docs/design/eager.md).
 const REQUEST_BYTES: usize = 4 << 10;
-/// Least bytes that count for a request that is not a message. Such requests have no count of their
-/// own; this limits them to as many as messages.
+/// Least bytes that count for a request that is not a message. These requests are not counted by
+/// number, so this limits them to as many as messages.
 const ASKED_BYTES: usize = BYTES_MAX / MESSAGES_MAX;
-/// Requests of a burst that leave immediately: a short burst's exchange then overlaps with
+/// Requests of a burst that leave immediately: the exchange of a short burst then overlaps with
 /// computation, and an alarm would cost as much as sending them.
 const REQUESTS_AT_ONCE: u32 = 8;
-/// Promised bound on the delay of coalesced sends: a poll this soon after the first one suffices.
+/// Promised bound on the delay of coalesced sends: a poll within this time of the first one needs
+/// no alarm.
 const SOON_NS: u64 = 200_000;
 /// Number of consecutive bursts that were polled soon before the alarm is omitted.
 const TRUST: u32 = 16;
@@ -95,7 +96,7 @@ impl Coalescer {
         }
     }
 
-    /// Notes entries read without a poll: the burst has ended.
+    /// Notes that entries were read without a poll: the burst has ended.
     pub(crate) fn ended(&mut self) {
         self.burst = 0;
     }
@@ -106,8 +107,8 @@ impl Coalescer {
         self.bytes = 0;
     }
 
-    /// True if the thread has to flush: its alarm rang (`rung`), or sends have waited for a tick.
-    /// Either ends the trust in the application.
+    /// True if the thread must flush: its alarm rang (`rung`), or sends have waited for a tick.
+    /// Both end the trust in the application.
     pub(crate) fn stranded(&mut self, now: u64, tick_ns: u64, rung: bool) -> bool {
         let stranded = self
             .since_ns

@@ -9,12 +9,13 @@ pub struct Counters {
     pub(crate) process: ProcessCounters,
     /// Peers of closed endpoints.
     pub(crate) closed_rows: Vec<PeerRow>,
-    /// Number of peers that left, with those of closed endpoints beyond the rows, and their sum.
+    /// Number of peers without rows of their own, those that left and those of closed endpoints
+    /// beyond the limit, and the sum of their counters.
     pub(crate) past: (u64, PeerRow),
 }
 
 impl Counters {
-    /// Adds a peer to those without a row.
+    /// Adds a peer to the peers without a row.
     pub(crate) fn forget(&mut self, row: &PeerRow) {
         self.past.0 += 1;
         self.past.1.merge(row);

@@ -12,20 +12,20 @@ use marline_wire::Address;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Placeholder for an address that was not looked up yet.
+/// Placeholder for an address that has not been looked up.
 const NOBODY: (FiAddr, PeerId) = (ADDR_UNSPEC, PeerId(u32::MAX));
 
 /// An endpoint: its node and the objects bound to it.
 pub struct Endpoint {
     pub(crate) node: Node,
-    /// Keys of its packets' tags; `None`: packets have none.
+    /// Keys of the endpoint's packet tags; `None`: its packets have no tags.
     pub(crate) keys: Option<HeadKeys>,
     pub(crate) av: Option<AvId>,
     pub(crate) tx_cq: Option<CqId>,
     pub(crate) rx_cq: Option<CqId>,
     /// Counters by [`Counted`].
     pub(crate) counters: [Option<Arc<Counter>>; Counted::ALL.len()],
-    /// Number of its own open remote reads, writes and atomics.
+    /// Number of the endpoint's own open remote reads, writes and atomics.
     pub(crate) remote_open: u32,
     pub(crate) min_multi: u64,
     /// True if a receive from a sender without an address ends with an error that carries the
@@ -205,7 +205,7 @@ impl Directory {
         let entries = self.av(av).ok_or(SubmitError::Invalid)?;
         let addr = entries.insert(address);
         for endpoint in self.eps.iter_mut().flatten().filter(|e| e.av == Some(av)) {
-            // It came before its address.
+            // The peer's first packet came before its address was inserted.
             if let Some(peer) = endpoint.node.peer_named(address.id) {
                 endpoint.node.name(peer);
             }

@@ -7,7 +7,7 @@ use marline_proto::Dest;
 pub(crate) struct Batch {
     pub(crate) rail: usize,
     pub(crate) dest: Dest,
-    /// Length of each packet but the last; 0: empty batch.
+    /// Length of each packet but the last; 0: the batch is empty.
     pub(crate) segment: usize,
     bytes: Vec<u8>,
     len: usize,
@@ -51,7 +51,7 @@ impl Batch {
     }
 }
 
-/// The batches of all groups. Empty ones are retained for their memory.
+/// The batches of all groups. Empty batches are kept for their memory.
 #[derive(Default)]
 pub(crate) struct Batches(Vec<Batch>);
 

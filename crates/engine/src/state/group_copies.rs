@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 /// Capacity of one buffer of retained copies, in chunks.
 const SLAB_CHUNKS: usize = 64;
-/// Most free buffers of retained copies: those of one window.
+/// Most free buffers kept for copies: as many as one window needs.
 const SPARE_SLABS: usize = 32;
-/// Most bytes of a group's broadcasts that arrived before they were posted: a root may be ahead of
-/// a descheduled member by as much.
+/// Most bytes of a group's broadcasts that arrive before they are posted: so far a root may be
+/// ahead of a descheduled member.
 pub(crate) const EARLY_MAX: usize = 8 << 20;
 
 /// Consecutive chunks of one root.

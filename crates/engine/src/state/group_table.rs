@@ -17,28 +17,28 @@ use std::collections::BTreeMap;
 /// the root sends this much in that time at 4 Gbit/s.
 pub(crate) const SLEEP_WINDOW_BYTES: u64 = 512 << 10;
 
-/// A member's datagrams are in doubt for so long after a look at its paths that gave reason to.
+/// Time for which a member's datagrams stay in doubt after a check of its paths found a reason.
 const DOUBT_NS: u64 = 1_000_000_000;
 
-/// The ways to one member alone.
+/// The rails and addresses by which one member is reached.
 pub(crate) struct Member {
     pub(crate) peer: PeerId,
-    /// Rails and links to it.
+    /// Rails and links to the member.
     pub(crate) links: Vec<(usize, LinkId)>,
-    /// Connections to it, of the endpoint's node, while its datagrams are in doubt: they may be
-    /// filtered where connections pass.
+    /// Connections to the member, of the endpoint's node, while its datagrams are in doubt: a
+    /// filter may drop datagrams and pass connections.
     pub(crate) connections: Vec<(usize, LinkId)>,
-    /// Until when they are.
+    /// Time until which the member's datagrams are in doubt.
     pub(crate) doubted_until: u64,
-    /// A datagram of it was heard since the last look at its paths.
+    /// A datagram of the member was heard since the last check of its paths.
     pub(crate) heard: bool,
-    /// Rails on which the node's packets to it are not acknowledged, as bits.
+    /// Rails on which the node's packets to the member are not acknowledged, as bits.
     pub(crate) unacked: u32,
-    /// The rail by which it was heard last.
+    /// The rail by which the member was heard last.
     pub(crate) heard_by: usize,
-    /// Networks on which its multicast was heard, as bits.
+    /// Networks on which the member's multicast was heard, as bits.
     pub(crate) networks: u8,
-    /// True if the endpoint's node watches whether it is alive.
+    /// True if the endpoint's node watches whether the member is alive.
     pub(crate) watched: bool,
 }
 
@@ -129,8 +129,8 @@ impl Groups {
         self.list.get_mut(number as usize)?.as_deref_mut()
     }
 
-    /// Length of each packet in a buffer of `len` bytes that begins with this packet. A probe is
-    /// longer than its head says.
+    /// Length of each packet in a buffer of `len` bytes that begins with this packet. (A probe is
+    /// longer than its head says.)
     pub(crate) fn segment_of(&self, packet: &GroupPacket<'_>, len: usize) -> usize {
         let probes = packet.words().any(|word| word == Word::Probe);
         let ours = |open: &&OpenGroup| open.group.is_for(&packet.head);
@@ -148,18 +148,18 @@ impl Groups {
         self.list.iter().flatten().map(Box::as_ref).filter(waits)
     }
 
-    /// True if there are any.
+    /// True if any group has an open operation.
     pub(crate) fn is_awaited(&self) -> bool {
         self.awaited().next().is_some()
     }
 
-    /// Rails of such groups, as bits.
+    /// Rails of groups with an open operation, as bits.
     pub(crate) fn awaited_rails(&self) -> u32 {
         let rails = self.awaited().flat_map(|open| &open.networks);
         rails.fold(0, |bits, (rail, _)| bits | 1 << rail)
     }
 
-    /// True if the roots of all such groups can continue while this member sleeps.
+    /// True if the roots of all groups with open operations can continue while this member sleeps.
     pub(crate) fn may_sleep(&self) -> bool {
         self.awaited()
             .all(|open| open.group.window_bytes() >= SLEEP_WINDOW_BYTES)
@@ -334,8 +334,8 @@ impl GroupMemory {
         inside.then(|| op.base.wrapping_add(at))
     }
 
-    /// Copies a packet's payload into place and returns its sum; retains a copy where repairs may
-    /// need it.
+    /// Copies a packet's payload into place and returns its sum. Keeps a copy if retransmissions
+    /// may need it.
     fn load(&mut self, content: &Content, head: &GroupHead, to: &mut [u8]) -> Option<u64> {
         let algorithm = Algorithm::from_u8(head.algorithm).unwrap_or(Algorithm::None);
         match *content {
@@ -396,7 +396,8 @@ impl GroupMemory {
         }
     }
 
-    /// Ends operations whose end events reported: no packet is built from their memory afterwards.
+    /// Ends the operations whose ends were reported as events: from here on no packet is built from
+    /// their memory.
     pub(crate) fn end_operations(&mut self) {
         for (handle, end) in self.ending.drain(..) {
             if let Some(op) = self.ops.get_mut(&handle) {

@@ -1,6 +1,6 @@
-//! The member descriptor of an endpoint: all information for making a group with it. The opener of
-//! a group gathers the descriptors of all members by other means, and all members derive the same
-//! group from them.
+//! The member descriptor of an endpoint: all that others need for making a group with it. The
+//! opener of a group gathers the descriptors of all members by other means, and all members derive
+//! the same group from them.
 
 use marline_proto::group::{Identity, NETWORKS_MAX};
 use marline_rails::group_addr;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// epoch, 4 for the receive buffer, 20 for the name of the scheme, then the address, then as many
 /// rails as fit: at least 8 with IPv6 addresses.
 pub const MEMBER_DESCRIPTOR_LEN: usize = 312;
-/// Version of the descriptor. Members derive the same parameters, such as the length of chunks,
-/// only from equal versions.
+/// Version of the descriptor. Only with equal versions do members derive the same parameters, such
+/// as the length of chunks.
 const VERSION: u8 = 4;
 const BUFFER_AT: usize = 6;
 const SCHEME_AT: usize = 10;
@@ -27,9 +27,9 @@ const RAILS_AT: usize = ADDRESS_AT + ADDRESS_LEN_MAX;
 pub(crate) struct MemberDescriptor {
     pub(crate) address: Address,
     pub(crate) epoch: u32,
-    /// Bytes that the smallest of its rails' receive buffers holds.
+    /// Bytes that the smallest receive buffer of the member's rails holds.
     pub(crate) receive_buffer: u32,
-    /// Name of its scheme, truncated to the room in a descriptor.
+    /// Name of the member's scheme, truncated to the room in a descriptor.
     pub(crate) scheme: String,
     /// Rails with multicast.
     pub(crate) rails: Vec<RailAddr>,
@@ -73,7 +73,7 @@ impl MemberDescriptor {
     }
 }
 
-/// The first member and the first one with a different scheme, if there is one.
+/// The first member and the first member with a different scheme, if there is one.
 pub(crate) fn unlike(descriptors: &[MemberDescriptor]) -> Option<[usize; 2]> {
     let first = descriptors.first()?;
     let other = descriptors
@@ -92,8 +92,8 @@ pub(crate) fn identity(id: u64, token: u32, descriptors: &[MemberDescriptor]) ->
 }
 
 /// Networks in which all members have a rail with multicast: for each network and member, the index
-/// of the rail in its descriptor. All members get the same result, since the search starts from the
-/// first member's rails.
+/// of the rail in the member's descriptor. All members get the same result, since the search starts
+/// from the first member's rails.
 pub(crate) fn networks(descriptors: &[MemberDescriptor]) -> Vec<Vec<usize>> {
     let mut networks: Vec<Vec<usize>> = Vec::new();
     let Some(first) = descriptors.first() else {
@@ -115,8 +115,8 @@ pub(crate) fn networks(descriptors: &[MemberDescriptor]) -> Vec<Vec<usize>> {
     networks
 }
 
-/// Members whose multicast has to be heard on all other hosts before a network counts as carrying
-/// it: the first member on each host, up to a number of hosts whose probes do no harm.
+/// Members whose multicast all other hosts must hear before a network counts as carrying multicast:
+/// the first member on each host, up to a number of hosts whose probes do no harm.
 pub(crate) fn leaders(descriptors: &[MemberDescriptor]) -> Vec<usize> {
     let mut leaders: Vec<usize> = Vec::new();
     for (at, descriptor) in descriptors.iter().enumerate() {

@@ -11,20 +11,20 @@ use std::sync::Arc;
 /// A range of a region: its key, its offset or address, its length.
 pub(crate) type Range = (u64, u64, u64);
 
-/// Origin of a part of an operation: endpoint index, peer, and whether it reads.
+/// Origin of a part of an operation: endpoint index, peer, and whether the operation reads.
 pub(crate) type Whose = (u32, u32, bool);
 
 /// A registered region.
 #[derive(Debug)]
 pub struct Registered {
     pub(crate) region: Region,
-    /// Its memory.
+    /// The region's memory.
     pub(crate) pieces: Pieces,
-    /// Number of peers' operations that use it now.
+    /// Number of peers' operations that use the region now.
     pub(crate) users: u32,
     /// Counters of peers' reads, and of their writes and updates.
     pub(crate) counters: [Option<Arc<Counter>>; 2],
-    /// Numbers of received parts of peers' operations whose end was not notified yet.
+    /// Numbers of received parts of peers' operations whose end has not been reported.
     parts: BTreeMap<Whose, u32>,
 }
 
@@ -33,7 +33,7 @@ pub struct Registered {
 pub struct Operations {
     pub(crate) sends: OpTable<SendOp>,
     pub(crate) recvs: OpTable<RecvOp>,
-    /// Sends that leave from their caller's memory until they are logged or ended.
+    /// Sends that leave from their caller's memory, until they are logged or end.
     pub(crate) borrowed: Borrowed,
     /// Registered memory by its key.
     pub(crate) regions: BTreeMap<u64, Registered>,
@@ -102,8 +102,8 @@ impl Operations {
         }
     }
 
-    /// Counts a successful operation of a peer that read, wrote: once, even with a counter for
-    /// both.
+    /// Counts a successful operation of a peer that reads or writes, or both: once, even if one
+    /// counter is bound for both.
     pub(crate) fn count(&self, key: u64, [reads, writes]: [bool; 2]) {
         let Some(Registered { counters, .. }) = self.regions.get(&key) else {
             return;
@@ -122,8 +122,8 @@ impl Operations {
         }
     }
 
-    /// Ends a peer's operation with `parts` parts under a key; `false`: they belong to an earlier
-    /// region with this key.
+    /// Ends a peer's operation with `parts` parts under a key; `false`: its parts belong to an
+    /// earlier region with this key.
     pub(crate) fn take_parts(&mut self, key: u64, whose: Whose, parts: u8) -> bool {
         let Some(region) = self.regions.get_mut(&key) else {
             return false;
@@ -136,7 +136,7 @@ impl Operations {
         left.is_some()
     }
 
-    /// Forgets the open operations of peers that send no more notifications.
+    /// Forgets the open operations of peers that will not report their ends.
     pub(crate) fn forget_parts(&mut self, of: impl Fn(u32, u32) -> bool) {
         for region in self.regions.values_mut() {
             region.parts.retain(|&(ep, peer, _), _| !of(ep, peer));

@@ -1,14 +1,14 @@
-//! The outages that this process knows, and its warnings about them.
+//! The outages that this process knows of, and its warnings about them.
 
 use crate::stats::events::{Event, Recorder};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Most warnings of a process about rails that are lost or back; further ones would flood the log,
-/// and the page has them all.
+/// Most warnings of a process about rails that fail or recover; more would flood the log, and the
+/// page has all of them.
 const WARNINGS_MAX: u32 = 20;
 
-/// Most recorded addresses that reject packets to others.
+/// Most recorded addresses of routers or hosts that reject packets.
 const BARRED_MAX: usize = 64;
 
 /// A path: index of the endpoint, peer, local rail, remote rail.
@@ -22,11 +22,11 @@ pub(crate) struct Outages {
     warnings: u32,
     /// Paths that are down although their rail is up.
     lost: BTreeSet<PathName>,
-    /// Standby rails that have carried (bit n: rail n).
+    /// Standby rails that have carried packets (bit n: rail n).
     stood_in: u32,
-    /// Rails whose waiting was logged (bit n: rail n).
+    /// Rails whose wait for an interface was logged (bit n: rail n).
     awaited: u32,
-    /// Rails with the addresses that reject their packets to others.
+    /// Rails, with the addresses of others that reject their packets.
     barred: BTreeSet<(u8, IpAddr)>,
 }
 
@@ -45,8 +45,8 @@ impl Default for Outages {
 }
 
 impl Outages {
-    /// Sets the recorder of events. The first process of each host warns; every process does if the
-    /// launcher gives no local rank.
+    /// Sets the recorder of events. The first process of each host warns; if the launcher gives no
+    /// local rank, every process does.
     pub(crate) fn open(&mut self, recorder: Option<Recorder>) {
         (self.recorder, self.speaks) = (recorder, local_rank_from_env().unwrap_or(0) == 0);
     }
@@ -63,7 +63,8 @@ impl Outages {
         self.barred.len() < BARRED_MAX && self.barred.insert((rail, by))
     }
 
-    /// Notes that a path is down. `true`: it is the first of its rail, which is worth a warning.
+    /// Notes that a path is down. `true`: it is the first path of its rail that is down, which is
+    /// worth a warning.
     pub(crate) fn lose(&mut self, path: PathName) -> bool {
         let first = !self.has_lost(path.2);
         self.lost.insert(path) && first
@@ -74,7 +75,7 @@ impl Outages {
         self.lost.remove(&path) && !self.has_lost(path.2)
     }
 
-    /// Notes that a standby rail carries for a peer; returns whether it carried before for any.
+    /// Notes that a standby rail carries packets to a peer. Returns whether it carried any before.
     pub(crate) fn stood_in(&mut self, path: PathName) -> bool {
         let bit = 1_u32.checked_shl(path.2.into()).unwrap_or(0);
         let before = self.stood_in & bit != 0;
@@ -82,7 +83,7 @@ impl Outages {
         before
     }
 
-    /// Notes that a rail waits; returns whether that is new.
+    /// Notes that a rail waits for its interface. Returns whether that is new.
     pub(crate) fn await_rail(&mut self, rail: u8) -> bool {
         let bit = 1_u32.checked_shl(rail.into()).unwrap_or(0);
         let before = self.awaited & bit != 0;

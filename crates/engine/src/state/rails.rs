@@ -32,12 +32,13 @@ pub struct OutstandingRead {
     pub len: usize,
     /// Handle of the receive, and the offset of the bytes in its memory.
     pub(crate) place: (u32, u64),
-    /// The checksum that workers may compute.
+    /// The part whose checksum workers may compute.
     pub(crate) part: Option<Part>,
     /// Timeout in nanoseconds, counted from the time at which no earlier request is ahead of the
     /// read.
     pub completion_timeout_ns: u64,
-    /// Start of that timeout: the first check of the read, or the end of an earlier request since.
+    /// Start of the timeout: the first check of the read, or the end of an earlier request after
+    /// that.
     pub since_ns: Option<u64>,
     /// Number of requests given to the rail's device before the read.
     pub(crate) ahead: u64,
@@ -46,10 +47,10 @@ pub struct OutstandingRead {
 /// Bytes that were read and are being summed by workers, before the node is notified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SummedRead {
-    /// Like [`OutstandingRead::of`].
+    /// The read's owner, as in [`OutstandingRead::of`].
     pub(crate) of: (EpId, u64, u64),
     pub(crate) part: Part,
-    /// Time of the next check; a part that no worker has begun by then is withdrawn.
+    /// Time of the next check, at which a part that no worker has begun is withdrawn.
     pub(crate) look_ns: u64,
 }
 
@@ -61,15 +62,15 @@ pub struct RailState<T> {
     pub name: String,
     /// Counters.
     pub counters: RailCounters,
-    /// The rail's buffer in which its packets are built; `None`: all of its buffers are pending or
-    /// in flight.
+    /// The rail's buffer in which its next packet is built; `None`: all of its buffers are pending
+    /// or in flight.
     pub buffer: Option<BufId>,
     /// A batch for which the rail's queue had no room.
     pub pending: Option<Pending>,
     /// Set while the rail's queue is full.
     pub backpressure: Option<Backpressure>,
-    /// Completion watchdog in nanoseconds. Longer where giving up costs data: on a native rail,
-    /// which loses its pending packets, and on the only rail, which no other replaces.
+    /// Completion watchdog in nanoseconds. Longer if giving up costs data: on a native rail, which
+    /// loses its pending packets, and on the only rail, which no other rail replaces.
     pub completion_timeout_ns: u64,
     /// Time at which the rail was last given up for a full queue.
     pub stuck_ns: Option<u64>,
@@ -93,7 +94,8 @@ pub struct RailState<T> {
     pub down_ns: u64,
     /// True if the rail waited for its interface and is about to be up for the first time.
     pub came: bool,
-    /// True while writes may read registered source memory; cleared when the rail refuses it.
+    /// True while writes may read registered source memory; cleared when the rail refuses
+    /// registration.
     pub opens: bool,
 }
 
@@ -121,7 +123,7 @@ pub enum Body {
 }
 
 impl Pending {
-    /// The send whose memory is still to be written.
+    /// The send whose memory the pending write must still write.
     pub(crate) fn write(&self) -> Option<u32> {
         match &self.body {
             Body::Batch { .. } => None,
@@ -175,7 +177,7 @@ pub struct Rails<T> {
     pub(crate) sums: Sums,
     /// Completed reads whose bytes workers sum.
     pub(crate) summed: Vec<SummedRead>,
-    /// Memory pieces of the current write; empty between writes, retained for its capacity.
+    /// Memory pieces of the current write; empty between writes, kept for its capacity.
     pub(crate) pieces: Vec<Piece>,
     /// Empty buffer for the packet of the next write.
     pub(crate) spare: Vec<u8>,
@@ -225,8 +227,8 @@ impl<T: RailTx> Rails<T> {
         }
     }
 
-    /// The buffer in which the next packet is built, before its rail is known: that of the rail
-    /// that carried the last packet, if it has one.
+    /// The buffer in which the next packet is built before its rail is known: a buffer of the rail
+    /// that carried the last packet, if that rail has one.
     #[inline]
     pub(crate) fn build_buffer(&self) -> Option<(usize, BufId)> {
         let last = self.list.get(self.built_for).and_then(|rail| rail.buffer);
@@ -237,8 +239,8 @@ impl<T: RailTx> Rails<T> {
         last.map(|id| (self.built_for, id)).or_else(any)
     }
 
-    /// Moves the head of a packet built in the buffer of rail `at` to a buffer of its actual rail.
-    /// `None`: that rail has no buffer.
+    /// Moves the head of a packet that was built in a buffer of rail `at` to a buffer of the
+    /// packet's actual rail. `None`: that rail has no buffer.
     #[cold]
     pub(crate) fn move_head(
         &mut self,
@@ -252,8 +254,8 @@ impl<T: RailTx> Rails<T> {
         Some(to)
     }
 
-    /// The key under which a rail's device may read a send's memory, which is registered if
-    /// necessary. `None`: the rail has no such keys.
+    /// The key under which a rail's device may read a send's memory, which is registered now if it
+    /// was not. `None`: the rail has no such keys.
     pub(crate) fn source_of(&mut self, of: (u32, u8), send: &Pieces) -> Option<u64> {
         let rail = &mut self.list[of.1 as usize];
         if !rail.opens {
@@ -350,7 +352,7 @@ impl<T: RailTx> RailState<T> {
         }
     }
 
-    /// Sets the full build buffer aside until there is room; later packets use another buffer.
+    /// Sets the full build buffer aside until the rail has room; later packets use another buffer.
     pub(crate) fn keep_built(&mut self, first: &Transmit, len: usize) -> Option<Pending> {
         let buffer = self.buffer.take()?;
         self.buffer = self.tx.lend();
@@ -367,8 +369,8 @@ impl<T: RailTx> RailState<T> {
 }
 
 impl<T: RailTx> RailState<T> {
-    /// Starts the timeouts of new reads, and restarts those of all writes and reads behind requests
-    /// that the device has completed since the last call.
+    /// Starts the timeouts of new reads. If the device has completed requests since the last call,
+    /// restarts the timeouts of writes and reads behind them.
     pub(crate) fn look_at_device(&mut self, now: u64) {
         if self.outstanding.is_empty() && self.reads.is_empty() {
             return;
@@ -385,7 +387,7 @@ impl<T: RailTx> RailState<T> {
         }
     }
 
-    /// Time at which the oldest write or a read has exceeded its timeout. Excludes writes that the
+    /// Time at which the oldest write or a read exceeds its timeout. Excludes writes that the
     /// peer's processor copies: it may be busy, and a dead peer ends its link.
     pub(crate) fn stuck_at(&self) -> Option<u64> {
         let oldest = self.outstanding.first();

@@ -1,20 +1,21 @@
-//! The form of peers' requests on registered memory, and the notices of those that are refused.
+//! The form of peers' requests on registered memory, and log lines about refused requests.
 
 use crate::state::rpcs::{Verb, Word, COMPARES, FETCHES, HAS_DATA, MORE, PART};
 
-/// Shortest time between two lines about refused requests: whoever sends a million of them fills no
-/// log.
+/// Least interval in nanoseconds between two log lines about refused requests: a flood of requests
+/// must not flood the log.
 const NOTICE_NS: u64 = 1_000_000_000;
 
-/// Returns whether an engine makes requests like this one. Others are refused before any of their
-/// fields acts: a request without memory of its own could otherwise put an entry into a queue.
+/// Returns whether an engine could have made this request. Other requests are refused before any of
+/// their fields has an effect: a request without memory of its own could otherwise put an entry
+/// into a queue.
 pub(crate) fn is_well_formed(word: Word, addr: u64, data: u64, payload: &[u8]) -> bool {
     let only = |flags: u8| word.flags & !flags == 0;
     let plain = word.datatype == 0 && word.count == 0;
     match word.verb {
         Verb::Write => {
             let brings = word.flags & HAS_DATA != 0;
-            // The last part of an operation alone has its data, and no bytes.
+            // Only the last part of an operation has its data, and that part has no bytes.
             let ends = word.op > 0 || word.count > 0;
             let alone = !brings && only(PART | MORE) && data == 0 || brings && only(HAS_DATA);
             word.datatype == 0 && alone && (!ends || brings && payload.is_empty())
@@ -35,7 +36,7 @@ pub(crate) fn is_well_formed(word: Word, addr: u64, data: u64, payload: &[u8]) -
 pub(crate) struct Refusals {
     /// Remote memory is not offered: every request is refused.
     pub(crate) all: bool,
-    /// When the next one may be reported.
+    /// When the next refused request may be reported.
     next_ns: u64,
 }
 

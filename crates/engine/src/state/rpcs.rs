@@ -6,9 +6,10 @@ use crate::memory::op_table::{OpTable, Pieces};
 use marline_proto::{PeerId, RPC_MAX};
 use std::collections::BTreeMap;
 
-/// Most open RPCs of an endpoint to one peer: the peer retains each response until it is acked.
+/// Most open RPCs of an endpoint to one peer: the peer keeps each response until it is
+/// acknowledged.
 pub(crate) const OPEN_MAX: u32 = 1_024;
-/// Most operations in open RPCs of an endpoint to one peer: the caller's contexts are kept until
+/// Most operations in open RPCs of an endpoint to one peer: the callers' contexts are kept until
 /// the answer. Operations that share an RPC count each.
 pub(crate) const OPERATIONS_MAX: u32 = 16 * OPEN_MAX;
 
@@ -17,30 +18,30 @@ pub(crate) const OPERATIONS_MAX: u32 = 16 * OPEN_MAX;
 pub(crate) struct RpcOp {
     pub ep: EpId,
     pub peer: PeerId,
-    /// Distinguishes it from earlier RPCs with the same handle.
+    /// Distinguishes the RPC from earlier RPCs with the same handle.
     pub serial: u32,
     /// Caller's context.
     pub context: usize,
     /// True if success writes a completion entry.
     pub completion: bool,
-    /// Completion flags; 0: the operation is already reported.
+    /// Completion flags; 0: the operation's end was already reported.
     pub flags: u64,
     /// Destination of the peer's old values.
     pub result: Pieces,
-    /// The longer operation of which it is a part.
+    /// The longer operation of which the RPC is a part.
     pub whole: Option<u32>,
-    /// Operations behind the first that share the call.
+    /// Further operations that share the RPC.
     pub joined: Vec<Joined>,
 }
 
-/// An operation in the call of one before it.
+/// An operation that shares the RPC of an operation before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Joined {
     /// Caller's context.
     pub context: usize,
-    /// An entry tells of its success.
+    /// The operation's success writes a completion entry.
     pub completion: bool,
-    /// The longer operation that it is a part of.
+    /// The longer operation of which this is a part.
     pub whole: Option<u32>,
 }
 
@@ -53,30 +54,30 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// No more may be open.
+    /// No further RPC may be opened.
     pub(crate) fn is_full(self) -> bool {
         self.rpcs >= OPEN_MAX || self.operations >= OPERATIONS_MAX
     }
 }
 
-/// The call of an endpoint to a peer that was posted last, if others may share it.
+/// The last RPC that an endpoint posted to a peer, if others may share it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastCall {
     pub rpc: u32,
-    /// Its first word.
+    /// The first word of the RPC.
     pub id: u64,
     pub word: Word,
     pub key: u64,
-    /// The address behind its last operation.
+    /// The address after the RPC's last operation.
     pub end: u64,
-    /// The length of its first operation, as it travels.
+    /// Encoded length of the RPC's first operation.
     pub first: u64,
-    /// Its bytes.
+    /// Bytes of the RPC.
     pub len: usize,
 }
 
 impl LastCall {
-    /// An operation of this kind on the memory of this key may share it.
+    /// Returns whether an operation of this kind on the memory of this key may share the RPC.
     pub(crate) fn takes(&self, word: Word, key: u64) -> bool {
         let kind = |word: Word| (word.verb, word.datatype, word.op, word.flags & !MORE);
         self.key == key && kind(self.word) == kind(word)
@@ -124,7 +125,7 @@ impl Keys {
     }
 }
 
-/// Received RPCs of one operation, before the last of them.
+/// Received RPCs of one operation, while its last RPC is missing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Run {
     /// True if one of them was refused.
@@ -139,7 +140,7 @@ pub(crate) struct Whole {
     pub ep: EpId,
     /// Number of parts that have not ended.
     pub left: usize,
-    /// Result: that of the first failed part.
+    /// Result of the operation: that of its first failed part.
     pub end: Result<(), OpError>,
     /// Notification to send to the peer when all parts have succeeded.
     pub trailer: Option<EndNotice>,
@@ -154,7 +155,7 @@ pub(crate) struct EndNotice {
     /// Regions of its pieces; the first piece's region is first.
     pub keys: Keys,
     /// Key and address of the written memory, remote CQ data, and the reported length (32 bits, as
-    /// in verbs). The operation ends when the peer has reported it.
+    /// in verbs). The operation ends when the peer has reported the data.
     pub data: Option<((u64, u64), u64, u32)>,
     pub completion: bool,
 }
@@ -169,9 +170,9 @@ pub(crate) struct Rpcs {
     /// The last RPC, which later operations may join, by endpoint index and peer.
     pub last: BTreeMap<(u32, u32), LastCall>,
     pub serial: u32,
-    /// Long writes that are parts: operation in `wholes` by handle.
+    /// Long writes that are parts of operations: the operation in `wholes`, by handle.
     pub puts: BTreeMap<u32, u32>,
-    /// Reads that are parts: operation in `wholes` by handle.
+    /// Reads that are parts of operations: the operation in `wholes`, by handle.
     pub reads: BTreeMap<u32, u32>,
     /// Operations of which some RPCs were received, by endpoint index and peer.
     pub runs: BTreeMap<(u32, u32), Run>,
@@ -189,19 +190,20 @@ pub(crate) enum Verb {
     Over,
     /// Several writes into one region.
     Writes,
-    /// Several atomic operations of one kind on one region, which bring nothing back.
+    /// Several atomic operations of one kind on one region that return no values.
     Atomics,
 }
 
-/// Atomic: the response carries the old values. End of an operation: it read.
+/// Of an atomic: the response carries the old values. Of the end of an operation: the operation was
+/// a read.
 pub(crate) const FETCHES: u8 = 1;
 /// The request carries remote CQ data.
 pub(crate) const HAS_DATA: u8 = 2;
 /// Comparison values follow the operands.
 pub(crate) const COMPARES: u8 = 4;
-/// A part of an operation that no part counts; a separate message does.
+/// A part that is not counted: a separate message counts its operation.
 pub(crate) const PART: u8 = 8;
-/// The next RPC belongs to the same operation, which the last of them counts.
+/// The next RPC belongs to the same operation; the last of them counts the operation.
 pub(crate) const MORE: u8 = 16;
 
 /// The second word of an RPC message.
@@ -214,13 +216,13 @@ pub(crate) struct Word {
     pub op: u8,
     /// [`FETCHES`], [`HAS_DATA`], [`COMPARES`], [`PART`], [`MORE`].
     pub flags: u8,
-    /// Elements of an atomic; bytes of the write that the data belongs to; in a response, not 0 if
-    /// the request was refused.
+    /// Of an atomic: number of elements. Of the data of a write: bytes of that write. Of a
+    /// response: not 0 if the request was refused.
     pub count: u32,
 }
 
 impl Word {
-    /// A word for messages that are no atomics.
+    /// A word for messages other than atomics.
     pub(crate) const fn new(verb: Verb, flags: u8, count: u32) -> Word {
         let (datatype, op) = (0, 0);
         Word {
@@ -247,8 +249,8 @@ impl Word {
         }
     }
 
-    /// The word of a single operation of a shared RPC, of so many elements; `more`: the next is a
-    /// part of the same operation.
+    /// The word of a single operation of a shared RPC, which has `elements` elements. `more`: the
+    /// next operation of the RPC is a part of the same operation.
     pub(crate) fn alone(self, elements: usize, more: bool) -> Word {
         let (verb, count) = match self.verb {
             Verb::Writes => (Verb::Write, 0),

@@ -19,9 +19,9 @@ pub struct ToWrite {
     pub(crate) head_len: usize,
     /// Longest datagram of the path in bytes.
     pub(crate) segment: usize,
-    /// The checksum, if it was computed before the bytes left (or when they could not).
+    /// The checksum, if it was computed before the bytes left (or when they could not leave).
     pub(crate) summed: Option<u64>,
-    /// Key of the packet's tag, if it has one.
+    /// Key for the packet's tag, if the packet has a tag.
     pub(crate) key: Option<HeadKey>,
 }
 
@@ -39,13 +39,13 @@ impl ToWrite {
         }
     }
 
-    /// Checksum of the written bytes. `far`: they are in no near cache.
+    /// Checksum of the written bytes. `far`: the bytes are in no near cache.
     pub(crate) fn sum(&self, pieces: &Pieces, range: (u64, usize), far: bool) -> u64 {
         let sum = |algorithm| sum_of(pieces, range, algorithm, self.seed, far);
         self.algorithm.map_or(0, sum)
     }
 
-    /// Checksum, computed here unless it exists already; the bytes are in no near cache.
+    /// Checksum, computed here unless it is known already; the bytes are in no near cache.
     pub(crate) fn sum_early(
         &mut self,
         sums: &mut Sums,
@@ -58,8 +58,8 @@ impl ToWrite {
         sum
     }
 
-    /// Checksum if workers have computed it. Hands them the following parts, assuming that the rest
-    /// of the message leaves in writes of the same length.
+    /// The checksum, if workers have computed it. Also gives workers the next parts, assuming that
+    /// the rest of the message leaves in writes of the same length.
     pub(crate) fn sum_by_workers(
         &self,
         sums: &mut Sums,
@@ -98,9 +98,9 @@ pub struct WriteNotification {
 pub struct OutstandingWrite {
     pub(crate) token: u64,
     pub(crate) handle: u32,
-    /// Start of its timeout: its posting, or the end of an earlier request since.
+    /// Start of the write's timeout: its posting, or the end of an earlier request after that.
     pub(crate) since_ns: u64,
-    /// Number of requests given to the rail's device before it.
+    /// Number of requests given to the rail's device before the write.
     pub(crate) ahead: u64,
 }
 

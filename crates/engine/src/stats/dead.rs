@@ -10,17 +10,17 @@ use std::collections::HashMap;
 /// A process that was declared dead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadPeer {
-    /// Its endpoint number; of several, the one declared dead first.
+    /// Endpoint number of the process; of several, the one declared dead first.
     pub endpoint: u64,
-    /// One of its addresses.
+    /// One address of the process.
     pub address: String,
-    /// Its rank, if its own page is among the pages and has it.
+    /// Rank of the process, if its own page is among the pages and has it.
     pub rank: Option<u32>,
-    /// Its host, if its own page is among the pages.
+    /// Host of the process, if its own page is among the pages.
     pub host: Option<String>,
-    /// Number of processes that declared it dead.
+    /// Number of processes that made the declaration.
     pub named_by: usize,
-    /// True if its process is gone or its host refused packets.
+    /// True if the process is gone or its host refused packets.
     pub gone: bool,
     /// Reason of the first declaration.
     pub reason: Reason,
@@ -36,7 +36,7 @@ pub struct DeadPeer {
 struct Named<'a> {
     by: &'a JobPage,
     row: &'a PeerRow,
-    /// Its event, if the page still has it.
+    /// Event of the declaration, if the page still has it.
     event: Option<&'a Event>,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn dead_peers(pages: &[JobPage]) -> Vec<DeadPeer> {
         }
     }
     let mut dead: Vec<DeadPeer> = dead.into_iter().map(counted).collect();
-    // The cause for which a process was killed or aborted precedes its own end.
+    // A killed or aborted process declared its cause before its own end.
     dead.sort_by_key(|d| (d.follows, d.from_unix_ns, std::cmp::Reverse(d.named_by)));
     dead
 }

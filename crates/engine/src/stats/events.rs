@@ -195,7 +195,7 @@ pub struct Event {
     pub times: u32,
     /// The kind of the event.
     pub kind: Kind,
-    /// Its reason.
+    /// Reason of the event.
     pub reason: Reason,
     /// Our rail, or [`NO_RAIL`].
     pub rail: u8,

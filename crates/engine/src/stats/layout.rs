@@ -39,7 +39,7 @@ pub mod at {
     pub const VERSION: usize = 1;
     /// Odd while the page is being written.
     pub const SEQUENCE: usize = 2;
-    /// PID in its own namespace.
+    /// PID of the process in its own PID namespace.
     pub const PID: usize = 3;
     /// Start of the process in ticks since boot, unlike that of a later process with the same PID.
     pub const PID_START: usize = 4;

@@ -30,9 +30,9 @@ mod words;
 /// The combination of two values of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combine {
-    /// Their sum.
+    /// The sum of both.
     Sum,
-    /// Their maximum (high-water marks and current values).
+    /// The maximum of both (high-water marks and current values).
     Max,
 }
 
@@ -51,13 +51,13 @@ pub struct Row {
 
 /// A group of counters.
 pub trait Counters: Copy + Default {
-    /// The table.
+    /// The table of the counters.
     const ROWS: &'static [Row];
-    /// The values in the order of the table.
+    /// The counters' values, in the order of the table.
     type Words: AsRef<[u64]>;
-    /// The values in the order of the table.
+    /// Returns the counters' values, in the order of the table.
     fn words(&self) -> Self::Words;
-    /// The values with their rows.
+    /// Returns each row of the table with its value.
     fn values(&self) -> impl Iterator<Item = (&'static Row, u64)> {
         let words = self.words();
         let rows = Self::ROWS.iter().enumerate();

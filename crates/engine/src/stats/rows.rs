@@ -47,7 +47,7 @@ record! {
         up: bool,
         /// True if the rail is on standby or waits for its interface.
         standby: bool,
-        /// Its own counters, without those of its paths.
+        /// Counters of the rail, without those of its paths.
         counters: RailCounters,
     }
 }
@@ -60,9 +60,9 @@ record! {
         rail: u32,
         /// Index of the peer's rail; [`PathRow::SEVERAL`] for a sum over several paths.
         peer_rail: u32,
-        /// Its state.
+        /// State of the path.
         state: PathState,
-        /// Its counters.
+        /// Counters of the path.
         counters: PathCounters,
     }
 }
@@ -70,17 +70,17 @@ record! {
 record! {
     /// A peer.
     PeerRow {
-        /// Its endpoint number.
+        /// The peer's endpoint number.
         endpoint: u64,
-        /// One of its addresses.
+        /// One address of the peer.
         address: String,
-        /// Its state.
+        /// State of the peer.
         state: PeerState,
-        /// Number of the payload checksum agreed with it, if known.
+        /// Number of the payload checksum agreed with the peer, if known.
         checksum: Option<u8>,
-        /// Its counters, without those of its paths.
+        /// Counters of the peer, without those of its paths.
         counters: PeerCounters,
-        /// Its paths.
+        /// Paths to the peer.
         paths: Vec<PathRow>,
     }
 }
@@ -88,21 +88,21 @@ record! {
 record! {
     /// One engine's page.
     JobPage {
-        /// Number of the `marline run` that started it, if any.
+        /// Number of the `marline run` that started the process, if any.
         run: Option<u64>,
         /// Rank in `MPI_COMM_WORLD`, where known.
         rank: Option<u32>,
-        /// Random numbers of its first endpoints, including closed ones, by which peers name it.
+        /// Random numbers by which peers name the engine's first endpoints, including closed ones.
         endpoints: Vec<u64>,
         /// Number of further endpoints, which the page does not list.
         endpoints_beyond: u64,
         /// Nanoseconds since 1970 when the engine opened.
         opened_unix_ns: u64,
-        /// Protection that its settings disable.
+        /// Protection that the engine's settings disable.
         disabled: Disabled,
         /// Counters of the process.
         process: ProcessCounters,
-        /// Its rails.
+        /// Rails of the engine.
         rails: Vec<RailRow>,
         /// Sum over all peers without a row: a row of paths for each of our rails.
         others: PeerRow,

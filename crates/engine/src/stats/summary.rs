@@ -14,15 +14,15 @@ pub struct RailSummary {
     pub name: String,
     /// Number of rails in the sum.
     pub rails: usize,
-    /// Number of them that are up.
+    /// Number of rails that are up.
     pub up: usize,
-    /// Number of them on standby or waiting for their interface.
+    /// Number of rails on standby or waiting for their interface.
     pub standby: usize,
-    /// Their own counters.
+    /// Counters of the rails alone, without those of paths.
     pub counters: RailCounters,
-    /// Counters of all their paths.
+    /// Counters of all paths of the rails.
     pub paths: PathCounters,
-    /// Counters of their paths to peers that were not declared dead.
+    /// Counters of the rails' paths to peers that were not declared dead.
     pub alive: PathCounters,
 }
 

@@ -1,4 +1,4 @@
-//! The set of finished blocks of a transfer: a sliding bitmap, only as long as the granted window
+//! The set of finished blocks of a transfer: a sliding bitmap no longer than the granted window
 //! (design rule 8). Up to 64 blocks (28 KiB) need no allocation.
 
 use alloc::collections::VecDeque;
@@ -6,11 +6,11 @@ use alloc::collections::VecDeque;
 /// Part of a range that is in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Covered {
-    /// None of it.
+    /// No block of the range is finished.
     None,
-    /// Some of it.
+    /// Some blocks of the range are in the set.
     Some,
-    /// All of it.
+    /// All blocks of the range are in the set.
     All,
 }
 
@@ -72,7 +72,7 @@ impl BlockSet {
         for_words(start, n, |index, mask| {
             if taken == 0 {
                 taken = self.word(index) & mask;
-                // The mask's bits below the lowest taken one.
+                // The mask's bits below the lowest bit that is set.
                 let below = taken.wrapping_sub(1) & !taken;
                 free += (mask & below).count_ones() as u64;
             }

@@ -7,36 +7,37 @@ use marline_wire::{
     RAILS_MAX, TAG_LEN,
 };
 
-/// Probes of a path without answers leave at least this often, and at least this many times within
-/// the peer timeout (docs/design/peer-failure.md).
+/// Longest interval between probes of a path that does not answer; shorter if the peer timeout
+/// would otherwise allow too few probes (docs/design/peer-failure.md).
 const ASKS_EVERY_MAX_NS: u64 = 100_000_000;
 const ASKS_PER_TIMEOUT: u64 = 50;
 
 /// Longest interval of probes to a peer with operations outstanding: if its process is gone, its
-/// host's refusals are the answer.
+/// host answers the probe with a refusal.
 const ALIVE_EVERY_MAX_NS: u64 = 1_000_000_000;
-/// A peer unheard for this long counts as silent itself, however long the peer timeout: a host
-/// schedules a process again after far less.
+/// A peer unheard for this long counts as silent itself, however long the peer timeout is: hosts
+/// reschedule a process much sooner.
 const PEER_SILENT_MAX_NS: u64 = 500_000_000;
 /// Longest hold-down of a path that returned and failed again, however long the peer timeout.
 const HOLD_DOWN_MAX_NS: u64 = 1_000_000_000;
 /// Each extension of the peer timeout is this fraction of it, but at most [`MORE_TIME_MAX_NS`].
 pub(crate) const TIMEOUT_EXTENSION: u8 = 8;
-/// Longest extension of the peer timeout for a peer that got few probes: time for eight probes on
-/// each path, not for an outage.
+/// Longest extension of the peer timeout for a peer that got few probes: long enough for eight
+/// probes on each path, too short to cover an outage.
 const MORE_TIME_MAX_NS: u64 = 625_000_000;
 
 /// Linux's neighbour resolution gives up after three requests, one per second.
 const NEIGHBOUR_RESOLUTION_NS: u64 = 3_000_000_000;
 
-/// Credit in bytes that a message costs beside its payload, for its entry in the receiver's tables.
+/// Credit in bytes that each message costs in addition to its payload, for its entry in the
+/// receiver's tables.
 pub const MESSAGE_OVERHEAD: u64 = 128;
 
 /// Credit that each endpoint grants each peer before HELLO grants more.
 pub const FIRST_CREDIT: u64 = 16 * 1024;
 
-/// Most paths to a peer, whichever side chose them (sixteen rails on each side): bounds the state
-/// that a peer can make this node keep.
+/// Most paths to a peer, whichever side chose them (sixteen rails on each side). Bounds the state
+/// that a peer can cause here.
 pub const PATHS_MAX: usize = 256;
 
 /// Distribution of traffic over rails.
@@ -66,13 +67,13 @@ impl RailPolicy {
     }
 }
 
-/// Delivery properties of a rail. Rails of one kind have the same, so that both ends of a path
-/// agree.
+/// Delivery properties of a rail. All rails of one kind have the same properties, so both ends of a
+/// path agree on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Delivery {
     /// Packets of a path arrive in sending order.
     pub ordered: bool,
-    /// Packets are lost only with their connection: the rail retransmits and does congestion
+    /// Packets are lost only when their connection breaks: the rail retransmits and does congestion
     /// control itself.
     pub lossless: bool,
     /// Every path takes packets of the rail's largest size.
@@ -80,7 +81,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Datagrams: may be lost, reordered or too long.
+    /// Datagrams: they may be lost, reordered, or too long for the path.
     pub const DATAGRAMS: Delivery = Delivery {
         ordered: false,
         lossless: false,
@@ -103,23 +104,24 @@ pub struct RailSpec {
     pub datagram_max: usize,
     /// Payload bytes that all senders together may have in flight towards the rail's kernel buffer.
     pub receive_budget: u64,
-    /// Links are connections: set up on request, and they can break.
+    /// Links are connections: they are opened on request, and can break.
     pub connected: bool,
     /// Delivery properties.
     pub delivery: Delivery,
-    /// A write notification never arrives on this rail before its write. (The address says whether
-    /// the rail writes at all.)
+    /// A write notification never arrives on this rail before its write. (The rail's address says
+    /// whether the rail writes at all.)
     pub ordered_writes: bool,
-    /// Most datagrams of a direct write; 0: writes use other means and may have any length.
+    /// Most datagrams of a direct write; 0: the rail writes in another way, and writes may have any
+    /// length.
     pub direct_datagrams: usize,
-    /// Standby for the rail of the previous index (see `RailAddr::behind`): not advertised, and
-    /// without paths to peers that other rails reach.
+    /// Standby rail of the rail with the previous index (see `RailAddr::behind`): not advertised,
+    /// and without paths to peers that other rails reach.
     pub standby: bool,
 }
 
-/// All paths between four rails on each side in one network. With two paths per rail, failures of
-/// single rails never cut off a peer that others could reach. Each further path costs half a
-/// kilobyte per peer and its own probes.
+/// Paths to a peer: enough for all pairs of four rails on each side in one network. With only two
+/// paths per rail, failures of a few rails could cut off a peer that other pairs still reach. Each
+/// path costs half a kilobyte per peer, and probes of its own.
 const PATHS: usize = 16;
 
 /// The largest number of whole blocks that a frame's length field can hold, in bytes.
@@ -135,26 +137,26 @@ pub struct Config {
     pub reliable: bool,
     /// Payload algorithm number requested from peers.
     pub algorithm: u8,
-    /// All algorithm numbers known here (below 32), most trusted first: of two wishes, the first in
-    /// this order is agreed.
+    /// All algorithm numbers known here (below 32), most trusted first: of two requests, the more
+    /// trusted is agreed.
     pub algorithms: &'static [u8],
     /// Algorithms whose sums depend on the order of the summed parts. Direct writes use no others,
     /// because their datagrams may be joined in another order.
     pub seeing_order: &'static [u8],
     /// Longest message sent eagerly, in bytes.
     pub eager_max: u64,
-    /// Eager bytes (with overhead) that a peer may have unread here; fewer with many peers, see
-    /// [`Config::credit_window`].
+    /// Eager bytes (with overhead) that a peer may have unread here; fewer if there are many peers,
+    /// see [`Config::credit_window`].
     pub credit_bytes: u64,
     /// Bound on unexpected payload and headers of all peers together, in bytes.
     pub unexpected_bytes: u64,
-    /// The death of a peer also ends a tagged receive from any source: the pending ones, or else
-    /// the next one.
+    /// The death of a peer also fails one tagged receive from any source: a pending one, or else
+    /// the next one posted.
     pub any_source_fails: bool,
-    /// A peer that owes a reply and is silent for this long is dead. Evidence of its end counts
-    /// sooner.
+    /// A peer that owes a reply and is silent for this long is dead. Evidence of its end counts at
+    /// once.
     pub peer_timeout_ns: u64,
-    /// A rail without room for this long goes down although it is the only one or native, unless
+    /// A rail without room for this long goes down even if it is the only rail or native, unless
     /// the peer timeout is shorter.
     pub rail_timeout_ns: u64,
     /// Lower bound of the retransmission timer (150 us: design section 5).
@@ -167,14 +169,15 @@ pub struct Config {
     pub ack_every: u32,
     /// Distribution of traffic over rails.
     pub policy: RailPolicy,
-    /// Paths chosen to a peer where more pairs of rails reach each other. Each rail gets two paths
-    /// even if that exceeds this number, and paths chosen by the peer are accepted too.
+    /// Paths that this side chooses to a peer if more pairs of rails reach each other. Each rail
+    /// gets two paths even if that exceeds this number; paths that the peer chooses are accepted in
+    /// addition.
     pub paths: usize,
     /// Local rails without software reliability (bit n: rail n). Data sent on them counts as
     /// arrived; requests for data and grants are acknowledged as on any rail.
     pub native_rails: u32,
-    /// Local rails on which the receiver reads long messages, if both ends are configured so and
-    /// the rail writes in order (bit n: rail n).
+    /// Local rails over which the receiver reads long messages (bit n: rail n), if both ends are
+    /// configured so and the rail's writes are ordered.
     pub read_rails: u32,
     /// Least length of read segments in bytes. Both ends must have the same.
     pub segment_min: u64,
@@ -186,9 +189,10 @@ pub struct Config {
     pub fragment_max: u32,
     /// Shortest message in bytes that rails write into registered memory where they can.
     pub write_min: u64,
-    /// Chunk sizes of messages written into registered memory; `None`: the longest possible.
+    /// Chunk sizes of messages that are written into registered memory; `None`: chunks as long as
+    /// possible.
     pub staged: Option<Pipeline>,
-    /// Damaged packets per million above which a path is isolated; 0: never.
+    /// Damaged packets per million packets above which a path is isolated; 0: never.
     pub corrupt_limit_ppm: u32,
     /// Mark of the job's key ([`marline_wire::Address::key_mark`]); 0: packets have no tags.
     pub key_mark: u16,
@@ -237,14 +241,15 @@ impl Config {
 }
 
 impl Config {
-    /// Most paths to choose to a peer between so many local and remote rails.
+    /// Most paths to a peer that are chosen between this many local and remote rails.
     pub(crate) fn paths_wanted(&self, locals: usize, remotes: usize) -> usize {
         self.paths.max(2 * locals.max(remotes)).min(PATHS_MAX)
     }
 
-    /// Credit in bytes for one more peer after `promised` to others: the configured credit while
-    /// all windows fit half of the bound on unexpected memory, a quarter of it while they fit the
-    /// whole bound, then the minimum. (64 MiB and 1 MiB: 32 peers, then 128 more.)
+    /// Credit in bytes for one more peer if `promised` bytes are granted to others: the configured
+    /// credit while all windows fit half of the bound on unexpected memory, a quarter of it while
+    /// they fit the whole bound, then the minimum. (With 64 MiB and 1 MiB: 32 peers, then 128
+    /// more.)
     pub(crate) fn credit_window(&self, promised: u64) -> u64 {
         let (full, bound) = (self.credit_bytes.max(FIRST_CREDIT), self.unexpected_bytes);
         let quarter = (full / 4).max(FIRST_CREDIT);
@@ -253,9 +258,9 @@ impl Config {
         (choices.into_iter().find(fits)).map_or(FIRST_CREDIT, |(window, _)| window)
     }
 
-    /// Growth in bytes of the window of a peer that has left half of it unread here, after
-    /// `promised` to all: the window doubles, up to a quarter of the bound on unexpected memory,
-    /// while all windows fit half of the bound. (64 MiB: two peers have 16 MiB.)
+    /// Bytes by which to raise the window of a peer that has half of it unread here, if `promised`
+    /// bytes are granted to all: the window doubles, up to a quarter of the bound on unexpected
+    /// memory, while all windows fit half of the bound. (With 64 MiB two peers get 16 MiB each.)
     pub(crate) fn credit_growth(&self, window: u64, promised: u64) -> u64 {
         let bound = self.unexpected_bytes;
         let fits = 2 * window <= bound / 4 && promised + window <= bound / 2;
@@ -268,7 +273,7 @@ impl Config {
 }
 
 impl Config {
-    /// True if a message of this length has one checksum, if it fits one packet.
+    /// True if a message of this length that fits one packet has a single checksum.
     #[inline]
     pub(crate) fn undivided(&self, total: u64) -> bool {
         total <= self.fragment_max as u64
@@ -283,7 +288,7 @@ impl Config {
         self.mutation == Some(mutation)
     }
 
-    /// Never.
+    /// Returns false: this build has no mutations.
     #[cfg(not(feature = "mutation"))]
     #[inline(always)]
     pub const fn errs(&self, _: Mutation) -> bool {
@@ -300,8 +305,8 @@ impl Config {
         }
     }
 
-    /// Longest interval between probes on a path while no path is known to carry. Probes get lost,
-    /// and the last one before the peer timeout may be the first that can arrive.
+    /// Longest interval between probes on a path while no path is known to carry packets. Probes
+    /// get lost, and the last probe before the peer timeout may be the first that can arrive.
     pub(crate) fn probe_interval_max_ns(&self) -> u64 {
         ASKS_EVERY_MAX_NS.min(self.peer_timeout_ns / ASKS_PER_TIMEOUT)
     }
@@ -326,7 +331,7 @@ impl Config {
         MORE_TIME_MAX_NS.min(self.silence_ns() / u64::from(TIMEOUT_EXTENSION))
     }
 
-    /// A rail that was up for this long could resolve its neighbours' addresses
+    /// Time up after which a rail has certainly resolved its neighbours' addresses
     /// (docs/design/peer-failure.md).
     pub(crate) fn neighbour_resolution_ns(&self) -> u64 {
         NEIGHBOUR_RESOLUTION_NS.min(self.silence_ns())

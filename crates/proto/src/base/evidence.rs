@@ -6,10 +6,10 @@ pub enum Evidence {
     /// The peer's abstract socket name on this host is refused. The name belonged to the peer
     /// alone.
     NoSuchName,
-    /// The peer's connections ended without a BYE, as those of an ending process do, and new ones
-    /// are refused.
+    /// The peer's connections ended without a BYE, as when a process ends, and new ones are
+    /// refused.
     Ended,
-    /// Packets and connections are refused; believed at once.
+    /// Packets and connections are refused; this proves the end at once.
     Both,
     /// Packets to the peer are refused, while packets to other processes at its address arrive.
     OneProcess,
@@ -20,7 +20,7 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    /// Returns whether the process is certainly gone: a filter on the way cannot cause this
+    /// Returns whether the process is certainly gone, since no filter on the way can cause this
     /// evidence.
     pub fn is_certain(self) -> bool {
         matches!(self, Evidence::NoSuchName | Evidence::Ended)

@@ -3,8 +3,8 @@
 /// Destination of a fragment's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landing {
-    /// The memory of posted receive (or read) `handle`: copy the first `copy` bytes to `offset`;
-    /// sum all.
+    /// The memory of posted receive (or read) `handle`: copy the first `copy` bytes to `offset`,
+    /// and sum all bytes.
     Posted {
         /// Receive operation.
         handle: u32,
@@ -22,7 +22,7 @@ pub enum Landing {
         /// Offset in the bounce buffer.
         offset: u64,
     },
-    /// None: sum only (discarded messages).
+    /// No memory: only sum the bytes (discarded messages).
     Discard,
 }
 
@@ -37,15 +37,15 @@ pub struct Payload<'a> {
     pub seed: u64,
     /// Algorithm number in the packet.
     pub algorithm: u8,
-    /// Part of the range is already stored: verify first, then write only if correct, so that bad
-    /// bytes never overwrite good ones.
+    /// Part of the range is already stored: verify the bytes before writing them, so that bad bytes
+    /// never overwrite good ones.
     pub verify_first: bool,
 }
 
 /// Place and sum of a fragment that a rail wrote into registered memory, or read.
 #[derive(Clone, Copy, Debug)]
 pub struct WrittenSum {
-    /// Local rail of the write; `None`: the fragment was read.
+    /// Local rail of the write; `None`: the fragment was read, not written.
     pub rail: Option<u8>,
     /// The node's name for the inbound message.
     pub inbound: u64,
@@ -66,9 +66,9 @@ pub struct WrittenSum {
 pub enum WriteCheck {
     /// The bytes match the fragment's sum.
     Right,
-    /// The bytes do not match it.
+    /// The bytes do not match the sum.
     Wrong,
-    /// The former bytes are unchanged: the write was lost, or found no registered memory.
+    /// The memory is unchanged: the write was lost, or found no registered memory.
     #[default]
     Missing,
 }
@@ -79,8 +79,8 @@ pub trait Memory {
     /// (After a wrong sum the range, which is not committed yet, contains garbage.)
     fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool;
     /// Stores verified bytes in the memory of operation `handle`, which its program sees during the
-    /// operation: each byte once, in order. `last`: everything stored before becomes visible before
-    /// the last of these bytes.
+    /// operation: each byte once, in order. `last`: all bytes stored before must be visible before
+    /// the last of these.
     fn show(&mut self, _handle: u32, _offset: u64, _bytes: &[u8], _last: bool) {}
     /// Checks the memory of a fragment that was written.
     fn written(&mut self, _landing: &Landing, _sum: &WrittenSum) -> WriteCheck {
@@ -90,8 +90,8 @@ pub trait Memory {
     fn deregister(&mut self, _inbound: u64) {}
 }
 
-/// The end of a remote write, held in the bounce buffer of inbound message `inbound`: store its
-/// first `len` bytes at `offset` of the memory of `handle`, after all other bytes of the write,
+/// The end of a remote write, which waits in the bounce buffer of inbound message `inbound`: store
+/// its first `len` bytes at `offset` of the memory of `handle`, after all other bytes of the write,
 /// then free the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PutEnd {

@@ -14,9 +14,10 @@ pub enum Mutation {
     ReuseNumber,
     /// A send completes when its first fragment is acknowledged.
     FreeLogEarly,
-    /// A message that left before it was logged is never logged.
+    /// A message whose packet left before it was logged is never logged.
     LeaveUnlogged,
-    /// A send that ends before its bytes are delivered leaves them in its caller's memory.
+    /// A borrowed send that completes before its delivery gets a buffer of its own, but its bytes
+    /// are not copied into it.
     ForgetBorrowed,
     /// A payload is accepted whatever its sum.
     IgnoreSum,
@@ -24,7 +25,7 @@ pub enum Mutation {
     TrustRuns,
     /// Messages are matched in order of arrival.
     SkipOrder,
-    /// A message is reported before an earlier one of its receive.
+    /// A message is reported before an earlier one that the same receive could have matched.
     TellEarly,
     /// Packets with other endpoints' tokens are accepted.
     IgnoreToken,
@@ -36,7 +37,7 @@ pub enum Mutation {
     IgnoreCredit,
     /// Receives from a dead peer stay posted.
     ForgetReceives,
-    /// Receives from any source are not told of a death.
+    /// Receives from any source do not fail at a death.
     HideDeath,
     /// No peer timeout.
     Immortal,
@@ -68,11 +69,11 @@ pub enum Mutation {
     LeakGrants,
     /// Returned credit is not reported to the peer.
     KeepCredit,
-    /// Packets that wait on a path whose rail is down are not requeued.
+    /// Packets in flight on a path whose rail is down are not requeued.
     Strand,
     /// A written fragment is accepted whatever its sum.
     TrustWrites,
-    /// Messages end before their rkeys do.
+    /// Messages end before their rkeys.
     KeepKeys,
     /// A written fragment is stored from packets while a write of it may still land.
     WriteLate,
@@ -87,7 +88,7 @@ pub enum Mutation {
     LeaveStuck,
     /// Idle eviction closes connections with data in flight. (A mistake of the simulator's rails.)
     EvictEarly,
-    /// A packet refused by its rail sets no timer.
+    /// A packet that its rail refused sets no timer.
     Unasked,
     /// A refused remote write is reported as done.
     HideRefusal,
@@ -99,7 +100,7 @@ pub enum Mutation {
     ReadClosed,
     /// Memory under a reused key is assumed to have the length of the key's former memory.
     KeepLength,
-    /// Every retransmission of a packet sends all of its frames, whatever their length and however
+    /// Every retransmission of a packet sends all of its frames, however long they are and however
     /// long the peer is silent.
     ResendAll,
     /// Replaced deadlines stay in the queue until they are due.
@@ -108,7 +109,7 @@ pub enum Mutation {
     KeepDead,
     /// Grants ignore the budget.
     Overgrant,
-    /// Unexpected messages are charged as if they had no payload.
+    /// Unexpected messages are charged for as if they had no payload.
     Uncharged,
     /// The sender's log has no bound.
     BoundlessLog,
@@ -118,31 +119,32 @@ pub enum Mutation {
     Hasty,
     /// No path ever goes down.
     Cling,
-    /// Refusals are believed from whatever path they come.
+    /// A refusal counts whichever path it comes from.
     BelieveRefusals,
-    /// A connection that ends counts like one that was refused.
+    /// A connection that ended counts like a refused one.
     BelieveResets,
     /// A single kind of refusal is believed at once.
     BelieveHiccups,
-    /// Another process of a host that refuses counts as reached by what arrived there before.
+    /// Packets that reached another process at a refusing address before the refusals count as if
+    /// they had reached it afterwards.
     TrustSiblings,
     /// The standby rail of a rail that refuses is not probed.
     AskNoStandby,
     /// PMTU black holes are taken for chance loss.
     TrustSizes,
-    /// Acks are sent on one path even if no path is healthy.
+    /// Acks are sent on one path only, even if no path is healthy.
     SayOnce,
     /// An atomic operation is done twice.
     RepeatAtomic,
     /// RPCs still find deregistered memory.
     RpcClosed,
-    /// RPCs find memory whatever key they name.
+    /// RPCs find memory with any key.
     AnyKey,
     /// Lost RPCs and lost replies are not retransmitted.
     ForgetRpcs,
-    /// Only the first of the operations that share an RPC is done.
+    /// Of the operations that share an RPC, only the first is done.
     ForgetAggregated,
-    /// An operation in parts is over with its first.
+    /// An operation in parts ends with its first part.
     EndWithPart,
     /// The last piece of a remote operation of several pieces is forgotten.
     ForgetPiece,
@@ -150,7 +152,7 @@ pub enum Mutation {
     CountParts,
     /// A region counts an operation twice.
     CountTwice,
-    /// An operation in parts is counted by whatever region has its key at completion.
+    /// An operation in parts is counted by whatever region has its key when it completes.
     CountAnywhere,
     /// A query for the endpoint at an address accepts the answer to another query.
     AnyAnswer,
@@ -160,38 +162,37 @@ pub enum Mutation {
     PullEarly,
     /// A read segment is accepted whatever its sum.
     TrustReads,
-    /// A send ends while its peer may still read its memory.
+    /// A send ends while its peer can still read its memory.
     KeepOffer,
     /// A send ends while its memory is open to a rail's writes.
     KeepSource,
     /// The memory of a send is closed while writes of it are in flight.
     CloseEarly,
-    /// A rail whose writes and reads never end is awaited forever.
+    /// A rail whose writes and reads never end is waited for forever.
     WaitOn,
     /// Rails are not told that their peers are silent.
     HideSilence,
-    /// Traffic of a silent path is left to other paths although these are silent too.
+    /// Traffic of a silent path moves to other paths although they are silent too.
     LeaveToSilent,
     /// The death of a stranger ends receives from any source.
     MournStrangers,
-    /// A packet's number may be as far ahead as its sender likes.
+    /// A packet's number may be arbitrarily far ahead.
     TrustNumbers,
     /// Messages may come beyond the credit.
     TrustCredit,
-    /// A path counts its ECMP flows by itself, although other paths share its link.
+    /// Each path counts ECMP flows for itself, although other paths share its link.
     CountFlowsAlone,
 }
 
 impl Mutation {
-    /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
-    /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
-    /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
-    /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
-    /// `LeaveStuck`, `EvictEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
-    /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
-    /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups` and
-    /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain; nor `MournStrangers`,
-    /// `TrustNumbers` and `TrustCredit`, of which `tests/strangers.rs` complains.
+    /// All mutations that the simulator must notice in its ordinary seeds. The others have tests of
+    /// their own: `Hasty` (leaving a path that works costs time and breaks no promise) in
+    /// `tests/pair.rs`; `Cling` and `TrustSizes` in `failover.rs` of the simulator; `SayOnce`,
+    /// which costs time only, in `tests/partial.rs`; `TrustImmediates`, `LeaveStuck`, `EvictEarly`,
+    /// `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`, `CloseEarly` and `WaitOn`, about
+    /// InfiniBand connections, in `verbs.rs` of the simulator; `HideSilence`, which costs a second,
+    /// in `neighbours.rs`; `BelieveHiccups` and `TrustSiblings` in `outages.rs` and `siblings.rs`;
+    /// `MournStrangers`, `TrustNumbers` and `TrustCredit` in `tests/strangers.rs`.
     pub const ALL: [Mutation; 67] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

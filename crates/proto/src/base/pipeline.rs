@@ -19,28 +19,30 @@
 
 use marline_wire::BLOCK_BYTES;
 
-/// Chunk sizes. The numbers come from the tuner; the caller keeps them within reason.
+/// Chunk sizes. The numbers come from the tuner; the caller keeps them within sensible bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pipeline {
     /// C0: bytes copied and summed while request and grant are in flight.
     pub first_bytes: u32,
-    /// q in thousandths: rate of copy and sum over the network's. At most 1000: no growth.
+    /// q in thousandths: rate of copy and sum divided by the rate of the network. At most 1000:
+    /// chunks do not grow.
     pub growth_permille: u32,
     /// Sub-block in bytes of chunks whose copy is not hidden.
     pub block_bytes: u32,
-    /// Bytes of each chunk without growth, and of the largest with it: the size of a staging
+    /// Bytes of each chunk if chunks do not grow, else of the largest chunk: the size of a staging
     /// buffer.
     pub chunk_max: u32,
 }
 
-/// A chunk: copied as a whole by the sender and sent at once.
+/// A chunk: the sender copies it as a whole and sends it at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// Offset in the message, in whole blocks.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
-    /// The receiver copies pieces of this many bytes as they arrive; `len`: all at once.
+    /// The receiver copies pieces of this many bytes as they arrive; equal to `len`: the whole
+    /// chunk at once.
     pub block: u64,
 }
 
@@ -73,8 +75,8 @@ impl Pipeline {
         }
     }
 
-    /// Bytes to send next of a message of `total` bytes of which `offset` were sent: up to the end
-    /// of the chunk or of its sub-block.
+    /// Bytes to send next of a message of `total` bytes of which `offset` bytes were sent: up to
+    /// the end of the chunk or of its sub-block.
     pub fn next_len(&self, total: u64, offset: u64) -> u64 {
         let mut chunks = self.chunks(total);
         chunks.pass(offset);
@@ -132,12 +134,12 @@ impl Iterator for Chunks {
         let rest = left - len;
         if plan.grows() {
             let grown = self.next_len as u128 * plan.growth_permille as u128 / 1_000;
-            // At least one block more, or tiny chunks would never grow.
+            // Grow by at least one block: rounding would keep tiny chunks from growing.
             let grown = whole(grown as u64).max(self.next_len + BLOCK_BYTES);
             self.next_len = grown.min(whole(plan.chunk_max as u64));
         }
-        // Copying this chunk and all that follow takes longer than the arrival of those that
-        // follow.
+        // True if copying this and all later chunks takes longer than the arrival of the later
+        // chunks.
         let ahead = plan.growth_permille.saturating_sub(1_000);
         let exposed = len as u128 * 1_000 > rest as u128 * ahead as u128;
         let block = match exposed && plan.grows() {

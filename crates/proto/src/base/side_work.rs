@@ -21,7 +21,7 @@ pub struct WriteOut {
     pub summed: bool,
     /// Longest datagram of the path in bytes.
     pub segment: usize,
-    /// Most bytes of a write on that path.
+    /// Most bytes of a write on the path.
     pub span: u64,
     /// End of the bytes that the receiver wants of the message.
     pub message_end: u64,

@@ -1,5 +1,5 @@
-//! A slab with generations: the key of a freed entry never finds a later entry, so late frames of
-//! finished transfers have no effect.
+//! A slab with generations: the key of a freed entry never finds a later entry in the same slot, so
+//! late frames of finished transfers have no effect.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A number that no later entry gets (until generations wrap after 2^32 reuses of a slot).
+    /// A number that no later entry has (until a slot's generation wraps after 2^32 reuses).
     pub fn name(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
@@ -44,7 +44,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Heap bytes of the slab, free entries included (without memory owned by the entries).
+    /// Heap bytes of the slab, including free entries, without memory that entries own.
     pub fn heap_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot<T>>() + self.free.capacity() * size_of::<u32>()
     }

@@ -14,7 +14,7 @@ pub struct NodeStats {
     pub drop_epoch: u64,
     /// Packets of unknown sources.
     pub drop_stranger: u64,
-    /// First packets of sources whose address was not inserted and for which there is no room.
+    /// First packets of sources whose address was not inserted, for which there was no room.
     pub drop_unadmitted: u64,
     /// Packets from dead or closed peers.
     pub drop_gone: u64,
@@ -22,9 +22,9 @@ pub struct NodeStats {
     pub drop_nonsense: u64,
     /// Packets refused for lack of memory.
     pub drop_no_memory: u64,
-    /// Packets whose payload algorithm is unknown here.
+    /// Packets with an unknown payload algorithm.
     pub drop_algorithm: u64,
-    /// Rails of peers whose kind is unknown here.
+    /// Rails of peers with an unknown kind.
     pub unknown_rails: u64,
     /// Unexpected bytes held.
     pub unexpected_bytes: u64,
@@ -44,17 +44,18 @@ pub struct NodeStats {
     pub written_lost: u64,
     /// Messages read from their sender's memory.
     pub pulled: u64,
-    /// Messages that could not be read, or had a segment with a wrong sum; the missing bytes were
-    /// granted.
+    /// Messages whose reading failed, or that had a segment with a wrong sum; the missing bytes
+    /// were granted.
     pub pulls_failed: u64,
-    /// Most packets of one peer that waited for an ack at once.
+    /// Most packets of one peer that waited for an ack at the same time.
     pub queue_max: u64,
     /// Longest time in nanoseconds from sending a packet to the arrival of its ack, while this side
     /// polled.
     pub ack_wait_max_ns: u64,
     /// Longest time in nanoseconds from a packet's arrival to its ack, by any thread.
     pub ack_delay_max_ns: u64,
-    /// The same for acks sent by the progress thread.
+    /// Longest time in nanoseconds from a packet's arrival to its ack, for acks sent by the
+    /// progress thread.
     pub thread_ack_delay_max_ns: u64,
 }
 
@@ -87,7 +88,7 @@ pub struct PeerStats {
     pub acks_explicit: u64,
     /// Reliability acks piggybacked on other packets.
     pub acks_piggybacked: u64,
-    /// Most packets (of all paths) that waited for an ack at once.
+    /// Most packets, over all paths, that waited for an ack at the same time.
     pub queue_max: u64,
     /// Duplicate fragments received.
     pub duplicates: u64,
@@ -106,7 +107,7 @@ pub struct PathStats {
     pub bytes_received: u64,
     /// Sent packets declared lost.
     pub lost: u64,
-    /// Frames retransmitted after acks showed that their packet was lost.
+    /// Frames retransmitted because acks showed the loss of their packet.
     pub resent_loss: u64,
     /// Frames retransmitted after a timeout.
     pub resent_pto: u64,
@@ -114,8 +115,8 @@ pub struct PathStats {
     pub resent_failover: u64,
     /// Retransmission timers that expired.
     pub ptos: u64,
-    /// Changes of the source port because nothing was acknowledged and no other path existed; of a
-    /// connection, only when its rail had data that the network had not acknowledged.
+    /// Changes of the source port because nothing was acknowledged and no other path existed. Of a
+    /// connection: only if its rail had data that the network had not acknowledged.
     pub reroutes: u64,
     /// Packets declared lost whose ack arrived later.
     pub spurious: u64,

@@ -9,12 +9,12 @@ use marline_wire::{MsgHead, FLAG_UNSUMMED};
 /// Health of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathState {
-    /// No packet was acknowledged on the path yet: it carries probes, and the first flight while no
-    /// other path can.
+    /// No packet was acknowledged on the path yet: it carries probes, and the first packets to the
+    /// peer while no other path can.
     Unproven,
     /// In use.
     Up,
-    /// Retransmission timers expired: traffic moves to other paths where there are any.
+    /// Retransmission timers expired: traffic moves to other paths if there are any.
     Suspect,
     /// Out of use; probed with backoff.
     Down,
@@ -39,7 +39,7 @@ pub enum PathReason {
     Corrupt,
     /// The path drops packets long enough for data (PMTU black hole).
     Size,
-    /// No other path is better now.
+    /// No other path is better.
     NoBetter,
     /// The peer's rail has a new address.
     Moved,
@@ -92,7 +92,7 @@ pub struct RecvSpec {
 
 impl RecvSpec {
     /// Returns whether the death of any peer may end this receive: a single tagged receive from any
-    /// source (`any_source_fails`). Untagged and multi-message receives are excluded: they belong
+    /// source (`any_source_fails`). Untagged receives and multi-receives are excluded: they belong
     /// to an MPI's internals or to a server.
     pub(crate) fn is_from_any_source(&self) -> bool {
         self.source == Source::Any && self.tag.is_some() && self.multi_min.is_none()
@@ -144,12 +144,12 @@ pub struct Span {
     pub summed: bool,
 }
 
-/// A packet whose head is written and whose payloads remain to be copied.
+/// A packet whose head is written; its payloads are still to be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// Local rail to send on.
     pub rail: usize,
-    /// Destination on that rail.
+    /// Destination on the rail.
     pub dest: Dest,
     /// Peer and path; consecutive packets of one batch share both.
     pub batch: Batch,
@@ -170,12 +170,12 @@ pub enum Dest {
     Link {
         /// The rail's number of the link; `u32::MAX`: no link.
         link: u32,
-        /// ECMP entropy: index of a source port. A new maximum selects a port that differs from all
+        /// ECMP entropy: index of a source port. A new maximum selects a port different from all
         /// earlier ones.
         flow: u8,
     },
     /// All other members of a group that the rail has joined, by the rail's number of the group.
-    /// Only packets of [`crate::group`] go there, never those of nodes.
+    /// Used for packets of [`crate::group`], never for packets of nodes.
     Group(u32),
 }
 
@@ -199,7 +199,8 @@ pub type Spans = Vec<Span>;
 /// An event for the owner of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Every byte of the send is at the receiver, or (error) will never be; the memory is free.
+    /// Every byte of the send is at the receiver, or (after an error) never will be; the memory is
+    /// free.
     SendDone {
         /// Operation.
         handle: u32,
@@ -207,7 +208,7 @@ pub enum Event {
         ok: bool,
     },
     /// A loopback message, or a read of the endpoint's own memory: copy the first `len` bytes of
-    /// `send` to `offset` in the memory of `recv`. The events that end both operations follow.
+    /// `send` to `offset` in the memory of `recv`. Events that end both operations follow.
     Copy {
         /// Send, or reply to the read.
         send: u32,
@@ -242,14 +243,14 @@ pub enum Event {
         /// The operation is finished (always, except for multi-receives with room left).
         last: bool,
     },
-    /// A posted receive ended without a message: the peer that it named is dead.
+    /// A posted receive ended without a message: the peer that it names is dead.
     RecvFailed {
         /// Operation.
         handle: u32,
     },
     /// An inbound message ended without a receive (discarded, or its sender died).
     BounceFree {
-        /// Inbound message whose bounce buffer (if any) must be freed.
+        /// Inbound message whose bounce buffer, if it has one, must be freed.
         inbound: u64,
     },
     /// A remote read ended: its data is in the operation's memory, or it was refused.
@@ -272,7 +273,7 @@ pub enum Event {
         inbound: u64,
         /// Operation.
         handle: u32,
-        /// Offset in its memory.
+        /// Offset in the memory of `handle`.
         offset: u64,
         /// Bytes.
         len: u64,
@@ -315,7 +316,7 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
-    /// The message ends: deregister its memory first, if it is still registered.
+    /// The message ends: deregister its memory first, if it is registered.
     Deregister {
         /// The node's name for the inbound message.
         inbound: u64,
@@ -338,7 +339,7 @@ pub enum Event {
         part: bool,
     },
     /// A path drops packets of the size in use but passes smaller ones, without an ICMP error (PMTU
-    /// black hole); or a silent connection was replaced by one with another segment size.
+    /// black hole); or a new connection with another segment size replaced a silent one.
     PathShrank {
         /// The peer.
         peer: PeerId,
@@ -353,7 +354,8 @@ pub enum Event {
         /// [`PathReason::Size`], or [`PathReason::Unanswered`] for a silent connection.
         why: PathReason,
     },
-    /// A path is silent and no other path carries: another source port or connection is tried.
+    /// A path is silent and no other path carries packets: another source port or connection is
+    /// tried.
     PathRerouted {
         /// The peer.
         peer: PeerId,
@@ -368,9 +370,9 @@ pub enum Event {
         peer: PeerId,
         /// Milliseconds since its last packet; if `heard`, since its last ack of new data.
         silent_ms: u64,
-        /// Its host refused packets or connections, and what this proves.
+        /// The peer's host refused packets or connections: the evidence that this gives.
         refused: Option<Evidence>,
-        /// Packets of the peer arrived recently, but none of ours reach it.
+        /// Packets of the peer arrived recently, but no packet sent to it arrives.
         heard: bool,
         /// Data was lost on a rail without software reliability and cannot be retransmitted.
         lost: bool,
@@ -388,16 +390,16 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
-    /// The end of a remote write, held until all other bytes were stored, may be stored.
+    /// The held end of a remote write may be stored, since all other bytes are stored.
     PutEnd(PutEnd),
     /// A local remote write was refused: its target memory is not writable, or no longer. The
-    /// operation is over and its memory is free. Some bytes may have been written.
+    /// operation is over and its memory is free; some bytes may have been written.
     PutRefused {
         /// Operation.
         handle: u32,
     },
-    /// An RPC from a peer's engine, or the reply to one. The bytes are in the bounce buffer, which
-    /// belongs to the owner from here on.
+    /// An RPC from a peer's engine, or the reply to an RPC, arrived. Its bytes are in the bounce
+    /// buffer, which now belongs to the owner.
     RpcArrived {
         /// The peer.
         peer: PeerId,
@@ -406,8 +408,7 @@ pub enum Event {
         /// Inbound message whose bounce buffer holds the RPC.
         bounce: u64,
     },
-    /// No more packets will come from a peer: it is dead or closed, and all its operations have
-    /// ended.
+    /// A peer is dead or closed and sends no more packets; all its operations have ended.
     PeerOver {
         /// The peer.
         peer: PeerId,
@@ -427,7 +428,7 @@ pub enum Event {
         /// Packets that were requeued to other paths.
         moved: u32,
     },
-    /// A path became suspect (packets seem not to arrive), or stopped being suspect.
+    /// A path became suspect (packets seem not to arrive), or is no longer suspect.
     PathSuspect {
         /// The peer.
         peer: PeerId,
@@ -437,8 +438,8 @@ pub enum Event {
         remote_rail: u8,
         /// The path is suspect.
         suspect: bool,
-        /// When the suspicion ends: nanoseconds without any delivery to the peer; 0: other paths
-        /// delivered.
+        /// Length of the gap at the end of a suspicion: nanoseconds without any delivery to the
+        /// peer; 0: other paths delivered.
         gap_ns: u64,
     },
     /// First delivery to a peer since the failure of a path or rail that had data waiting.
@@ -467,16 +468,17 @@ pub enum Event {
         /// The peer reported damage of packets sent here; `false`: packets of the peer arrived
         /// damaged here.
         by_peer: bool,
-        /// The path was isolated; `false`: it was the last usable path, or all others are as bad.
+        /// `true`: the path was isolated; `false`: it stays in use, as the last usable path or
+        /// because all others are as bad.
         left: bool,
     },
-    /// A peer whose address was not inserted has begun a conversation. An owner that has its
-    /// address meanwhile calls `Node::name`.
+    /// A peer whose address was not inserted has opened a connection. If the owner has its address
+    /// meanwhile, it calls `Node::name`.
     PeerMet {
         /// The peer.
         peer: PeerId,
     },
-    /// A dead or closed peer with no work left: retain its counters, then call `Node::forget`.
+    /// A dead or closed peer has no work left: save its counters, then call `Node::forget`.
     PeerLeft {
         /// The peer.
         peer: PeerId,
@@ -486,8 +488,8 @@ pub enum Event {
         /// The peer.
         peer: PeerId,
     },
-    /// A peer was refused in the handshake because its settings differ: only one of the two has
-    /// software reliability on. The peer counts as dead.
+    /// A peer was refused in the handshake because only one side has software reliability on. The
+    /// peer counts as dead.
     PeerMismatch {
         /// The peer.
         peer: PeerId,
@@ -498,7 +500,7 @@ pub enum Event {
     AlgorithmAgreed {
         /// The peer.
         peer: PeerId,
-        /// The peer's wish; may be unknown here.
+        /// The algorithm that the peer requested; may be unknown here.
         preference: u8,
         /// The algorithm used.
         agreed: u8,
@@ -508,13 +510,13 @@ pub enum Event {
 /// The reason for dropping a packet; each has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// Not the token of this endpoint.
+    /// The packet does not have this endpoint's token.
     Token,
-    /// The source has another epoch than the known one.
+    /// The source has another epoch than the one known here.
     Epoch,
     /// Unknown source and no HELLO.
     Stranger,
-    /// A source whose address was not inserted, and there is no room for more of these.
+    /// The source's address was not inserted, and there is no room for more such sources.
     Unadmitted,
     /// The source is dead or closed.
     Gone,
@@ -529,6 +531,6 @@ pub enum DropReason {
     NoMemory,
     /// A write notification whose write did not land: the packet counts as lost.
     Unwritten,
-    /// Payload algorithm unknown here: nothing can be verified.
+    /// The payload algorithm is unknown here: nothing can be verified.
     Algorithm,
 }

@@ -7,14 +7,14 @@ use alloc::vec::Vec;
 pub(super) struct Acked {
     /// Sorted by member.
     members: Vec<(u16, u64)>,
-    /// Progress of the slowest member, and the number of members at it: kept so that an
-    /// acknowledgement need not compare a thousand members.
+    /// Progress of the slowest member, and the number of members that are only so far. Kept so that
+    /// an acknowledgement need not be compared with a thousand members.
     slowest: u64,
     slow: usize,
 }
 
 impl Acked {
-    /// These members, without any chunks.
+    /// Starts with the given members, none of which has any chunk.
     pub fn new(members: impl Iterator<Item = u16>) -> Acked {
         let mut acked = Acked {
             members: members.map(|member| (member, 0)).collect(),
@@ -62,8 +62,8 @@ impl Acked {
         self.members.binary_search_by_key(&member, |m| m.0).ok()
     }
 
-    /// Records that a member has all chunks below `next`. Returns whether that is new; `None`: not
-    /// one of these members.
+    /// Records that a member has all chunks below `next`. Returns whether that is new; `None`: the
+    /// member is not one of these.
     pub fn advance(&mut self, member: u16, next: u64) -> Option<bool> {
         let at = self.find(member)?;
         let before = self.members[at].1;

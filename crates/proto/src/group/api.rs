@@ -61,7 +61,8 @@ impl Group {
             if self.order.has_left(broadcast.saturating_sub(late as u64)) {
                 self.refuse(now, broadcast, handle, End::NotCarried);
             } else if root == self.cfg.me {
-                // Even if others abandoned the group: members that have not would wait for it.
+                // Post it even if others have abandoned the group: members that have not would wait
+                // for it.
                 self.post_own(now, broadcast, handle, len);
             } else if let Some(dead) = self.order.broken(broadcast) {
                 self.refuse(now, broadcast, handle, End::Dead(dead));
@@ -189,7 +190,7 @@ impl Group {
         self.question_unreachable(now_ns);
     }
 
-    /// Multicasts a PROBE on each of the group's rails; the members that it reaches record the rail
+    /// Multicasts a PROBE on each of the group's rails. The members that receive it record the rail
     /// in [`Group::heard_networks`].
     pub fn probe(&mut self) {
         let networks: Vec<u8> = self.networks.all().collect();
@@ -218,7 +219,7 @@ impl Group {
         &self.stats
     }
 
-    /// Members that this one waits for: roots of posted receives, and members that have not
+    /// Members for which this one waits: roots of posted receives, and members that have not
     /// acknowledged.
     pub fn awaited(&self) -> Vec<u16> {
         let mut members: Vec<u16> = self.receiving.awaited_roots().collect();

@@ -7,9 +7,9 @@ const PUT_OFF_MAX: u32 = 64;
 /// rails, the missing chunks and acknowledgements may be among them, so timers wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backlog {
-    /// Packets arrived, and no poll of all rails came back empty since.
+    /// Packets have arrived since a poll of all rails last found none.
     unread: bool,
-    /// Deferrals since then.
+    /// How often timers were deferred since that poll.
     put_off: u32,
 }
 
@@ -24,7 +24,7 @@ impl Backlog {
         self.unread = false;
     }
 
-    /// Returns whether timers must wait. Call it once per attempt.
+    /// Returns whether timers must wait. Call this once per attempt.
     pub fn must_read_first(&mut self) -> bool {
         self.put_off = if self.unread { self.put_off + 1 } else { 0 };
         self.put_off % PUT_OFF_MAX != 0

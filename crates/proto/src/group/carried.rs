@@ -1,29 +1,29 @@
 //! Multicast reception of a member, and round-trip times.
 
 /// A member reports that it receives no multicast after this many unicast chunks without multicast
-/// in between, and [`UNREACHABLE_NS`] since the first of them: long enough to ignore a momentary
-/// fault, short enough to report within 100 ms.
+/// in between, and after [`UNREACHABLE_NS`] since the first of them: long enough to ignore a
+/// momentary fault, short enough to report within 100 ms.
 const UNREACHABLE_CHUNKS: u32 = 8;
 /// See [`UNREACHABLE_CHUNKS`].
 const UNREACHABLE_NS: u64 = 50_000_000;
 
-/// A member that requests a chunk in vain for this long also reports that it receives no multicast:
-/// members leave a group without progress within a second.
+/// A member that has requested a chunk in vain for this long also reports that it receives no
+/// multicast: members leave a group without progress within a second.
 pub(super) const STALL_NS: u64 = 500_000_000;
 
-/// Number of questions, each after a probe on every rail, to a member that reports no multicast,
-/// before all members leave the group. The missed chunks may all have left by one rail of several;
-/// a few lost probes do not count.
+/// Number of questions to a member that reports no multicast, each after a probe on every rail,
+/// before all members leave the group. One question is not enough: the missed chunks may all have
+/// left by one rail of several, and a few probes may get lost.
 pub(super) const ROUNDS: u8 = 3;
-/// Pause between these questions, in nanoseconds.
+/// Pause between two questions to such a member, in nanoseconds.
 pub(super) const ROUND_NS: u64 = 5_000_000;
 /// Delay of the answers, so that probes sent before the question are read first.
 pub(super) const ANSWER_NS: u64 = 2_000_000;
 
-/// A collector's state of a member that reports receiving no multicast.
+/// A collector's doubts about a member that reports that it receives no multicast.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
-    /// Questions answered so.
+    /// Questions answered by "no multicast".
     answers: u8,
     /// Time of the unanswered question.
     asked_at: Option<u64>,
@@ -43,31 +43,31 @@ impl Doubt {
         self.asked_at.get_or_insert(now);
     }
 
-    /// Returns whether the member was asked often enough.
+    /// Returns whether enough questions were asked.
     pub fn is_over(&self) -> bool {
         self.answers >= ROUNDS
     }
 }
 
-/// Chunks that arrived by unicast since the last multicast chunk of at least their length: those of
-/// all roots, or of one.
+/// Unicast chunks, of all roots or of one, that arrived since the last multicast chunk of at least
+/// their length.
 #[derive(Debug, Default)]
 pub(super) struct Alone {
     count: u32,
-    /// Time at which the first of them arrived.
+    /// Time at which the first chunk of the count arrived.
     since: u64,
     /// Bytes of the longest.
     longest: u32,
     /// The root was told that no multicast arrives.
     told: bool,
-    /// A chunk was asked for in vain for [`STALL_NS`].
+    /// A chunk was requested in vain for [`STALL_NS`].
     stalled: bool,
 }
 
 impl Alone {
     /// Records a multicast chunk of this many bytes, or a probe (`None`), which is as long as any
     /// packet. Returns whether it shows that the network carries multicast: a chunk shorter than
-    /// the unicast ones shows nothing about their length.
+    /// the unicast chunks shows nothing about their length.
     pub fn reaches(&mut self, chunk: Option<u32>) -> bool {
         let shows = chunk.is_none_or(|len| len >= self.longest && !self.stalled);
         if shows {
@@ -76,7 +76,7 @@ impl Alone {
         shows
     }
 
-    /// Records a new chunk of this many bytes that arrived by unicast.
+    /// Records a new chunk of `len` bytes that arrived by unicast.
     pub fn came(&mut self, now: u64, len: u32) {
         if self.count == 0 {
             self.since = now;
@@ -90,8 +90,8 @@ impl Alone {
         self.stalled || self.count >= UNREACHABLE_CHUNKS && now >= self.since + UNREACHABLE_NS
     }
 
-    /// Records that requested chunks do not arrive, for any reason. (The probes of a root that was
-    /// descheduled for that time clear the record.)
+    /// Records that requested chunks do not arrive, for whatever reason. (If the root was
+    /// descheduled for that time, its later probes clear the record.)
     pub fn stalls(&mut self) {
         self.stalled = true;
     }
@@ -114,9 +114,9 @@ impl Alone {
 pub(super) struct Carried {
     /// Rails on which a multicast was heard, as bits.
     networks: u8,
-    /// Chunks of all roots.
+    /// The unicast chunks of all roots together.
     pub(super) alone: Alone,
-    /// Replies to questions that no multicast arrives, and the time of the last.
+    /// Number of answers "no multicast", and the time of the last one.
     answers: (u8, u64),
 }
 
@@ -126,14 +126,15 @@ impl Carried {
         self.networks |= 1 << (network & 7);
     }
 
-    /// A chunk of so many bytes came by multicast, or a probe.
+    /// Records a chunk of this many bytes that arrived by multicast, or a probe.
     pub fn reaches(&mut self, chunk: Option<u32>) {
         if self.alone.reaches(chunk) {
             self.answers = (0, 0);
         }
     }
 
-    /// A collector asks this member, which says that it hears no multicast.
+    /// Handles a collector's question. Counts the answer if this member reports that no multicast
+    /// arrives.
     pub fn asked(&mut self, now: u64) {
         let (answers, last) = self.answers;
         if self.alone.was_told() && now >= last + ANSWER_NS {
@@ -141,7 +142,8 @@ impl Carried {
         }
     }
 
-    /// No multicast reaches this member, though it was asked again and again.
+    /// Returns whether multicast certainly does not reach this member: enough questions were
+    /// answered so.
     pub fn is_surely_unreachable(&self, now: u64) -> bool {
         self.alone.is_unreachable(now) && self.answers.0 > ROUNDS
     }
@@ -156,8 +158,8 @@ impl Carried {
 const TRIP_MAX_NS: u64 = 10_000_000;
 /// Recent samples among which the minimum is taken: seldom do all members of a group sleep.
 const TRIPS: usize = 16;
-/// A sample counts as at most this multiple of the recent minimum. Longer samples waited for a busy
-/// member, and timers derived from them would wait for it again.
+/// A sample counts as at most this multiple of the recent minimum. Longer samples had waited for a
+/// busy member, and timers derived from them would wait again.
 const TRIP_SPREAD: u64 = 4;
 
 /// Measured round-trip time of a small packet to another member.
@@ -170,7 +172,7 @@ pub(super) struct Trip {
 }
 
 impl Trip {
-    /// `ns`: estimate until the first sample; half of it is the lower bound.
+    /// `ns`: the estimate until the first sample; half of it is the lower bound of estimates.
     pub fn new(ns: u64) -> Trip {
         let ns = ns.clamp(2, TRIP_MAX_NS);
         Trip {

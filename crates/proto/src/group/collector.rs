@@ -1,5 +1,4 @@
-//! The collector's work for its part: retains chunks, retransmits losses, requests
-//! acknowledgements.
+//! A collector's work for its part: keeps chunks, retransmits losses, requests acknowledgements.
 
 use super::carried::ROUND_NS;
 use super::mutation::GroupMutation;
@@ -65,8 +64,8 @@ impl Group {
         room && self.parts.collects(chunk.root, self.cfg.me)
     }
 
-    /// Handles a received chunk as a co-root: retains a copy for its part, or only counts it.
-    /// `here`: its bytes are stored; otherwise no operation here wants them.
+    /// Handles a received chunk as a co-root: keeps a copy for its part, or only counts it. `here`:
+    /// the chunk's bytes are stored; otherwise no operation here wants them.
     pub(super) fn keep(&mut self, now: u64, chunk: &Chunk, here: bool) {
         if !self.parts.collects(chunk.root, self.cfg.me) {
             return;
@@ -130,7 +129,7 @@ impl Group {
         if let Some(at) = sending.reminded_at.take().filter(|_| first) {
             self.trip.sample(now.saturating_sub(at));
         }
-        // A member without room repeats its acknowledgement as often as it gets a TAIL.
+        // Only news counts: a member without room repeats its acknowledgement after each TAIL.
         if news {
             sending.reminded = 0;
         }
@@ -302,8 +301,8 @@ impl Group {
                 let network = self.networks.pick(None);
                 let asked = Asked::of(&lagging);
                 if lagging.len() > ASKED_MAX {
-                    // Answers of many members are spread over time, so they give no round-trip
-                    // sample.
+                    // Many members spread their answers over time, so the answers give no
+                    // round-trip sample.
                     sending.reminded += 1;
                 }
                 let tail = Word::Tail { root, next, asked };

@@ -11,11 +11,12 @@ pub struct Scheme {
     pub window: u32,
     /// Members besides the root that collect acknowledgements.
     pub co_roots: u16,
-    /// Broadcasts per acknowledgement; `u32::MAX`: on request, or after a quarter of the window.
+    /// Broadcasts per acknowledgement; `u32::MAX`: only on request, or after a quarter of the
+    /// window.
     pub ack_every: u32,
     /// Receivers send NACKs; otherwise collectors detect losses by timeout.
     pub nacks: bool,
-    /// No multicast: the root sends each chunk to each member.
+    /// No multicast: the root sends each chunk to each member separately.
     pub alone: bool,
     /// The root also sends each chunk to each co-root by unicast.
     pub direct: bool,
@@ -30,14 +31,14 @@ pub struct Scheme {
 
 /// Chunks of the default window: at 64,000 bytes each, more than a switch queues.
 const WINDOW: u32 = 64;
-/// Members per part in large groups: the most that one collector hears from.
+/// Members per part in large groups: the most members that one collector hears.
 const PART: usize = 64;
 /// Largest group with one collector.
 const ONE_COLLECTOR: usize = 128;
 
 impl Scheme {
     /// The root sends to each member separately, and waits for all acknowledgements before the next
-    /// chunk: broadcast without multicast, for comparison.
+    /// chunk: a broadcast without multicast, for comparison.
     pub const ORIGINAL: Scheme = Scheme {
         alone: true,
         ..Scheme::BASIC
@@ -59,7 +60,7 @@ impl Scheme {
         window: WINDOW,
         ..Scheme::BASIC
     };
-    /// `WINDOW` with one co-root: two members collect.
+    /// `WINDOW` with one co-root, so that two members collect acknowledgements.
     pub const CO_ROOT: Scheme = Scheme {
         co_roots: 1,
         direct: true,
@@ -130,7 +131,7 @@ impl Scheme {
     }
 }
 
-/// Identity of a group, to tell its members' packets from others.
+/// Identity of a group, which distinguishes its members' packets from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Random id of the group.
@@ -146,24 +147,24 @@ pub struct Identity {
 pub struct GroupConfig {
     /// Number of this member, from 0.
     pub me: u16,
-    /// Bytes of a chunk, the same on all members; the last chunk of a broadcast may be shorter.
+    /// Bytes of a chunk, equal on all members; the last chunk of a broadcast may be shorter.
     pub chunk: u32,
-    /// Longest own broadcast in bytes that is copied as it is sent, and then ends at once. The
-    /// memory of longer ones is read until all members have acknowledged.
+    /// Longest own broadcast in bytes that is copied while it is sent and so ends at once. The
+    /// memory of a longer broadcast is in use until all members have acknowledged it.
     pub copy_max: u64,
     /// Most bytes of broadcasts that arrive before they are posted.
     pub early_max: u64,
-    /// Most retained bytes of other roots' chunks, for members whose collector this one is.
+    /// Most bytes kept of other roots' chunks, for members whose collector this one is.
     pub keep_max: u64,
     /// Rails that carry multicast, from 1 to 8.
     pub networks: u8,
-    /// Chunks sent on one rail before the next rail's turn: rails that send many packets per system
-    /// call need as many.
+    /// Chunks sent on one rail before the next rail's turn; a rail that sends many packets per
+    /// system call needs that many.
     pub lane_run: u32,
     /// Approximate round-trip time of a small packet: initial value of the measurement.
     pub round_trip_ns: u64,
-    /// Time of a chunk on the wire: the spacing of chunks. 0: unknown; chunks are not spaced until
-    /// some are lost.
+    /// Time of a chunk on the wire, which is the spacing of chunks. 0: unknown, and chunks are not
+    /// spaced until some are lost.
     pub chunk_ns: u64,
     /// The scheme.
     pub scheme: Scheme,
@@ -203,7 +204,7 @@ impl GroupConfig {
         self.mutation == Some(mutation)
     }
 
-    /// Never.
+    /// Returns false: this build has no mutations.
     #[cfg(not(feature = "mutation"))]
     #[inline(always)]
     pub(super) const fn errs(&self, _: GroupMutation) -> bool {

@@ -15,8 +15,8 @@ impl Group {
         self.take_out(now_ns, member, false);
     }
 
-    /// Handles the orderly close of a member's endpoint: it has everything that it wanted, although
-    /// its last acknowledgement may have been lost.
+    /// Handles the orderly close of a member's endpoint: the member has everything that it wanted,
+    /// although its last acknowledgement may have been lost.
     pub fn on_closed(&mut self, now_ns: u64, member: u16) {
         self.take_out(now_ns, member, true);
     }
@@ -38,17 +38,17 @@ impl Group {
         self.begin(now_ns);
     }
 
-    /// Frees all state. Call it when nothing is in flight ([`Group::held`]) and nothing more will
-    /// be posted. Other members may have missed an acknowledgement: their TAILs are answered as
-    /// complete.
+    /// Frees all state. Call this when nothing is in flight ([`Group::held`]) and nothing more will
+    /// be posted. From then on TAILs, of members that missed an acknowledgement, are answered as if
+    /// everything had arrived.
     pub fn retire(&mut self) {
         self.retired = true;
         self.sending.clear();
         self.receiving = Receiving::default();
     }
 
-    /// Returns whether [`Group::retire`] may be called: nothing is in flight here. Groups with
-    /// co-roots never retire, because TAILs for a co-root's part may still come.
+    /// Returns whether [`Group::retire`] may be called: nothing is in flight here. A group with
+    /// co-roots never retires, because TAILs for a co-root's part may still come.
     pub fn may_retire(&self) -> bool {
         let held = self.held();
         let over = held.operations == 0 && held.chunks == 0;
@@ -76,9 +76,9 @@ impl Group {
         self.events.push_back(GroupEvent::Forget { root, next });
     }
 
-    /// Stops waiting for a dead member's acknowledgements. Own broadcasts that it did not have
-    /// completely end with its number, unless it has `closed`. The members that it collected for
-    /// acknowledge to this root from here on.
+    /// Stops waiting for a dead member's acknowledgements. Own broadcasts that the member did not
+    /// have completely end with the member's number, unless it has `closed`. The members for which
+    /// it collected acknowledge to this root from then on.
     fn stop_waiting_for(&mut self, now: u64, root: u16, (member, closed): (u16, bool)) {
         let own = root == self.cfg.me;
         let Some(sending) = self.sending.get_mut(&root) else {

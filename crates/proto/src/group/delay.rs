@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draw {
     state: u64,
-    /// Slots of a delay: one more than the number of doublings from one member to all.
+    /// Number of slots of a delay: one more than the doublings from one member to all.
     slots: u32,
 }
 
@@ -28,8 +28,8 @@ impl Draw {
 
     /// A delay of up to `unit_ns` per slot. About one member of the group draws the first slot, one
     /// the second, two the third, four the fourth and so on: the truncated exponential distribution
-    /// of RFC 5740, section 5.3. Before most members would send, the first have been received and
-    /// answered.
+    /// of RFC 5740, section 5.3. By the time at which most members would send, the first members
+    /// have been heard and answered.
     pub(super) fn delay_ns(&mut self, unit_ns: u64) -> u64 {
         let (doublings, within) = (self.next(), self.next());
         let slot = self.slots - doublings.leading_zeros().min(self.slots);

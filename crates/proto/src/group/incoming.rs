@@ -21,15 +21,16 @@ pub(super) struct Receiving {
 #[derive(Debug)]
 pub(super) struct FromRoot {
     pub(super) got: BlockSet,
-    /// Pieces of chunks that are not whole yet.
+    /// Pieces of chunks that are still incomplete.
     pub(super) pieces: Pieces,
-    /// All chunks below are here.
+    /// All chunks below this number have arrived.
     pub(super) next: u64,
     /// Chunks below are known to have been sent.
     pub(super) high: u64,
-    /// By rail: chunks below are known to have been sent, because a later one came by that rail.
+    /// By rail: all chunks below this number are known to have been sent, because a later chunk
+    /// came by that rail.
     pub(super) lane_high: [u64; NETWORKS_MAX],
-    /// Chunks from here on had no room; they are not requested until there is some.
+    /// Chunks from this number on found no room; they are not requested until there is room.
     pub(super) no_room_from: u64,
     /// The last acknowledged number, and broadcasts completed since.
     pub(super) told: u64,
@@ -37,7 +38,7 @@ pub(super) struct FromRoot {
     /// The root's memory stays borrowed until all chunks below are acknowledged.
     pub(super) wanted: u64,
     pub(super) ack_at: u64,
-    /// Receiver of the next acknowledgement if it is not the collector.
+    /// Receiver of the next acknowledgement, if not the collector.
     pub(super) ack_to: Option<u16>,
     /// The root itself sent a TAIL: the collector is gone.
     pub(super) orphaned: bool,
@@ -47,7 +48,7 @@ pub(super) struct FromRoot {
     pub(super) stalls_at: u64,
     /// Chunks of this root that arrived by unicast.
     pub(super) alone: Alone,
-    /// The first chunk that was requested once, and the time of the request.
+    /// The first chunk that was requested, and the time of the request.
     pub(super) asked: Option<(u64, u64)>,
 }
 
@@ -97,9 +98,9 @@ pub(super) struct Incoming {
     pub(super) root: u16,
     pub(super) total: u64,
     pub(super) here: u64,
-    /// Number of its first chunk, known once any chunk has arrived.
+    /// Number of the broadcast's first chunk, known once any of its chunks has arrived.
     pub(super) first: Option<u64>,
-    /// The operation; `None`: the broadcast came early.
+    /// The operation; `None`: the broadcast arrived before it was posted.
     pub(super) handle: Option<u32>,
 }
 
@@ -121,7 +122,7 @@ impl Receiving {
         self.roots.get(&root).map_or(0, |from| from.next)
     }
 
-    /// Lowest chunk number of this root's broadcasts that are not posted yet.
+    /// Lowest chunk number among this root's broadcasts that are not posted yet.
     pub(super) fn first_early_of(&self, root: u16) -> u64 {
         let early = self.broadcasts.values().filter(|b| b.root == root);
         let early = early.filter(|b| b.handle.is_none());
@@ -149,14 +150,15 @@ impl FromRoot {
         self.next < self.high.min(self.no_room_from)
     }
 
-    /// Returns whether the first missing chunk may be in flight on one of these rails (bit mask),
-    /// because nothing sent later has come by that rail yet.
+    /// Returns whether the first missing chunk may still be in flight on one of these rails (bit
+    /// mask): no later chunk has come by that rail.
     pub(super) fn may_come(&self, networks: u8) -> bool {
         let mut highs = self.lane_high.iter().enumerate();
         highs.any(|(network, high)| networks >> network & 1 == 1 && *high <= self.next)
     }
 
-    /// The missing chunks: the numbers of the first ones, and counts of missing and all.
+    /// The missing chunks: the numbers of the first ones, the number of missing chunks, and the
+    /// number of all chunks.
     pub(super) fn gaps(&self) -> Gaps {
         let mut gaps = Gaps::default();
         let end = self.high.min(self.no_room_from);

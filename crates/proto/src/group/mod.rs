@@ -14,17 +14,19 @@
 //! Received packets are processed in batches ([`Group::take_batch`]): each is admitted, its words
 //! are handled, and its chunk is placed, copied and committed. After a batch, and after any other
 //! call, poll packets and events until there are none, packets first: an operation may end with the
-//! packet that reads its memory last. A group does not detect dead members: [`Group::awaited`]
-//! lists the members whose death matters, and [`Group::on_dead`] handles it.
+//! packet that is the last to read its memory. A group does not detect dead members:
+//! [`Group::awaited`] lists the members whose death matters, and [`Group::on_dead`] handles it.
+//!
+//! A *word* is a control message of a group's packet (ACK, NACK, TAIL, PROBE).
 //!
 //! `state` has the fields, `api` the public calls, `take` the handling of packets, `run` that of
-//! consecutive chunks. `recv` is the receiving side (places of chunks), `ask` its acknowledgements
-//! and requests. `send` is the root's side (chunks, windows, copies), `repair` a collector's
-//! retransmissions to its part; `death` removes members. `pieces` cuts chunks for paths whose MTU
-//! shrank, and counts received pieces. `parts` assigns members to collectors, `acked` has their
-//! progress, `backlog` the delay of timers for received packets, `order` the begun broadcasts and
-//! the end of the group, `carried` the evidence that multicast arrives, `networks` the rails that
-//! carry it, `pace` the spacing of chunks, `delay` the random delays.
+//! consecutive chunks. `recv` is the receiving side (places of chunks), `receiver` its
+//! acknowledgements and requests. `send` is the root's side (chunks, windows, copies), `collector`
+//! a collector's retransmissions to its part; `death` removes members. `pieces` cuts chunks for
+//! paths whose MTU shrank, and counts received pieces. `parts` assigns members to collectors,
+//! `acked` has their progress, `backlog` the delay of timers for received packets, `order` the
+//! begun broadcasts and the end of the group, `carried` the evidence that multicast arrives,
+//! `networks` the rails that carry it, `pace` the spacing of chunks, `delay` the random delays.
 
 mod acked;
 mod api;

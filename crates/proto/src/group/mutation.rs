@@ -30,7 +30,7 @@ pub enum GroupMutation {
     AckBeforeCommit,
     /// Early bytes are not delivered.
     LoseEarly,
-    /// Early bytes are delivered after the packets of a batch and overwrite correct ones.
+    /// Early bytes are delivered after the packets of a batch, and overwrite correct bytes.
     HandOverLate,
     /// Early memory is unbounded.
     BoundlessEarly,
@@ -56,7 +56,7 @@ pub enum GroupMutation {
     RepairAllOnly,
     /// Chunks are never sent in pieces.
     WholeOnly,
-    /// A chunk counts when one of its pieces is here.
+    /// A chunk counts as arrived when one of its pieces has arrived.
     PieceIsWhole,
     /// Members are not asked for their progress.
     NeverRemind,

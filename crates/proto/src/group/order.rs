@@ -1,11 +1,11 @@
 //! The order of a group's broadcasts, and the broadcast from which on the group is abandoned.
 //!
 //! All members call broadcasts in one order. A member cannot ask the others how the next broadcast
-//! is done, because it may have begun there. So a rule decides: a root that learns that multicast
-//! is not carried announces it in the chunks of its next broadcast, and from [`AHEAD`] broadcasts
-//! later on all members use another way. A member begins a broadcast only after all broadcasts
-//! [`AHEAD`] or more before it have ended there, so it has seen every announcement that concerns
-//! the broadcast, and all members decide alike.
+//! is to be done, because it may have begun there. So a rule decides: a root that learns that
+//! multicast is not carried announces this in the chunks of its next broadcast, and from [`AHEAD`]
+//! broadcasts later on all members broadcast another way. A member begins a broadcast only after
+//! all broadcasts [`AHEAD`] or more before it have ended there. So it has seen every announcement
+//! that concerns the broadcast, and all members decide alike.
 
 /// Most unfinished broadcasts of a member, counted from the oldest.
 pub const AHEAD: u64 = 64;
@@ -15,14 +15,14 @@ pub const AHEAD: u64 = 64;
 pub(super) struct Order {
     /// Number of the next broadcast to begin.
     next: u64,
-    /// All broadcasts below have ended here.
+    /// All broadcasts below this number have ended here.
     below: u64,
     /// Bit mask of broadcasts, from `below` on, that have ended.
     over: u64,
-    /// Broadcasts from here on are done another way.
+    /// From this broadcast on, broadcasts are done another way.
     leave_from: u64,
-    /// Set when a root died before its broadcast arrived here: its announcement is unknown, so no
-    /// broadcast begins from this number on. The second value is the root.
+    /// Set when a root died before its broadcast arrived here. That broadcast's announcement is
+    /// unknown, so none begins from this number on. The second value is the root.
     broken: Option<(u64, u16)>,
 }
 
@@ -62,7 +62,7 @@ impl Order {
     }
 
     /// Handles a broadcast's announcement that the group is abandoned. Returns the first abandoned
-    /// broadcast if that changes it.
+    /// broadcast, if that is news.
     pub fn leaves(&mut self, broadcast: u64) -> Option<u64> {
         let from = broadcast + AHEAD;
         let news = from < self.leave_from;
@@ -90,7 +90,7 @@ impl Order {
         self.has_left(broadcast) || self.broken(broadcast).is_some()
     }
 
-    /// The dead root that prevents a broadcast from beginning.
+    /// The dead root because of which a broadcast cannot begin.
     pub fn broken(&self, broadcast: u64) -> Option<u16> {
         let (limit, root) = self.broken?;
         (broadcast >= limit).then_some(root)

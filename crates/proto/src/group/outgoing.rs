@@ -11,7 +11,7 @@ use marline_wire::Gaps;
 /// Members tracked individually per retransmitted chunk.
 const ASKERS_MAX: usize = 4;
 
-/// Recent retransmission of a chunk and the members it went to.
+/// Recent retransmission of a chunk, and the members to which it went.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repair {
     /// Time of sending or of the request.
@@ -21,7 +21,7 @@ pub(super) struct Repair {
     in_vain: bool,
     /// Number of retransmissions to members that request the chunk again.
     vain: u8,
-    /// Members that it was sent to alone so far, by number modulo 64.
+    /// Members to which the chunk was sent separately so far, by number modulo 64.
     alone: u64,
     askers: [u16; ASKERS_MAX],
     count: u8,
@@ -54,7 +54,7 @@ impl Repair {
         repair
     }
 
-    /// Records that it is sent at `now`.
+    /// Records that the retransmission leaves at `now`.
     pub(super) fn leaves(&mut self, now: u64) {
         self.at = now;
     }
@@ -69,9 +69,9 @@ impl Repair {
 pub(super) enum Again {
     /// To all.
     All,
-    /// To the member that asked.
+    /// To the member that requested it.
     Alone,
-    /// To that member, in pieces: whole retransmissions did not arrive.
+    /// To that member in pieces, since whole retransmissions did not arrive.
     Pieces,
 }
 
@@ -81,11 +81,12 @@ impl Held {
     pub(super) fn ask(&mut self, now: u64, from: u16, hold_ns: u64, all_from: u8) -> Option<Again> {
         let all_from = all_from.clamp(1, ASKERS_MAX as u8);
         let recent = self.repair.filter(|repair| now < repair.at + hold_ns);
-        // If multicasting it again failed, only unicast may reach the requesting members.
+        // If multicasting the chunk again failed, perhaps only unicast reaches the requesting
+        // members.
         let in_vain = self
             .repair
             .is_some_and(|r| r.in_vain || r.to_all && recent.is_none());
-        // Others may have asked since: members ask at times of their own.
+        // Other members may have requested it since then, each at a time of its own.
         let sent = |r: &Repair| recent.is_none() && (r.to_all || r.alone & bit(from) != 0);
         let alone = self.repair.map_or(0, |r| r.alone) | bit(from);
         let vain = self.repair.map_or(0, |r| r.vain + sent(&r) as u8);
@@ -116,8 +117,9 @@ impl Held {
     }
 }
 
-/// Each TAIL that finds nothing missing doubles the time until the next one, at most this often, up
-/// to `ASK_LATE_NS`: a TAIL after each short broadcast would double its cost.
+/// Most doublings of the time until the next TAIL, which doubles after each TAIL that finds nothing
+/// missing, up to `ASK_LATE_NS`: a TAIL after each short broadcast would double the broadcast's
+/// cost.
 const VAIN_MAX: u32 = 5;
 const ASK_LATE_NS: u64 = 2_000_000;
 
@@ -133,7 +135,7 @@ pub(super) struct Post {
     pub(super) copies: bool,
     /// The broadcast announces that the group is abandoned.
     pub(super) leaves: bool,
-    /// A member that died before it had all.
+    /// A member that died before it had the whole broadcast.
     pub(super) dead: Option<u16>,
 }
 
@@ -151,9 +153,9 @@ pub(super) enum Bytes {
 pub(super) struct Held {
     pub(super) chunk: Chunk,
     pub(super) bytes: Bytes,
-    /// The rail that it was multicast on; `None`: not multicast by this member.
+    /// The rail on which the chunk was multicast; `None`: not multicast by this member.
     pub(super) network: Option<u8>,
-    /// Members that were sent it again.
+    /// The chunk's retransmission, if there was one.
     pub(super) repair: Option<Repair>,
     /// Time at which it last left, whole or in pieces.
     pub(super) left_at: u64,
@@ -165,7 +167,7 @@ pub(super) struct Held {
 #[derive(Debug)]
 pub(super) struct Left {
     pub(super) handle: u32,
-    /// Number after its last chunk's.
+    /// Number of the chunk after the broadcast's last chunk.
     pub(super) end: u64,
     pub(super) dead: Option<u16>,
 }
@@ -174,7 +176,7 @@ pub(super) struct Left {
 #[derive(Debug)]
 pub(super) struct Parity {
     pub(super) handle: u32,
-    /// Its first chunk; `parity` is the number of covered chunks.
+    /// The parity's first chunk; `parity` is the number of covered chunks.
     pub(super) chunk: Chunk,
     /// The operation ends when the parity leaves.
     pub(super) ends: Option<End>,
@@ -193,18 +195,18 @@ pub(super) struct Sending {
     pub(super) next: u64,
     /// Progress of each member whose acknowledgements are collected here.
     pub(super) acked: Acked,
-    /// Members among these that report receiving no multicast.
+    /// Members that report that they receive no multicast.
     pub(super) unreachable: BTreeMap<u16, Doubt>,
-    /// Time of the next question to them, after probes.
+    /// Time of the next question to members without multicast, after probes.
     pub(super) question_at: u64,
-    /// A member among these lost much recently.
+    /// One of the members lost much recently.
     pub(super) lossy: bool,
     /// Time of the last report of that.
     pub(super) lossy_at: u64,
     /// Members that are sent chunks in pieces, and until when.
     pub(super) in_pieces: BTreeMap<u16, u64>,
-    /// Chunks to send again to all (none), or to one member alone, each once, the first of them
-    /// first; and which piece of it, or 0.
+    /// Retransmissions to send, each once, lowest chunk first: chunk, the member (`None`: all
+    /// members), and the piece (0: the whole chunk).
     pub(super) repairs: BTreeSet<(u64, Option<u16>, u16)>,
     pub(super) parity: Option<Parity>,
     pub(super) remind_at: u64,
@@ -241,8 +243,8 @@ impl Sending {
         }
     }
 
-    /// Delay of the next TAIL for copied chunks, which no local operation waits for. `usual`: the
-    /// delay otherwise.
+    /// Delay of the next TAIL for copied chunks, for which no local operation waits. `usual`: the
+    /// delay of other TAILs.
     pub(super) fn reminder_backoff_ns(&self, usual: u64) -> u64 {
         usual.max(ASK_LATE_NS.min(usual << self.vain.min(VAIN_MAX)))
     }
@@ -256,7 +258,7 @@ impl Sending {
         (at < u64::MAX).then_some(at)
     }
 
-    /// Returns whether there is no other member to send to.
+    /// Returns whether there is no other member to which to send.
     pub(super) fn is_alone(&self) -> bool {
         self.acked.is_empty()
     }
@@ -266,8 +268,8 @@ impl Sending {
         self.unreachable.values().any(Doubt::is_over)
     }
 
-    /// Returns whether members receive no multicast, and whether some lost much since the last
-    /// call.
+    /// Returns whether some members receive no multicast, and whether some have lost much since the
+    /// last call.
     pub(super) fn take_news(&mut self) -> (bool, bool) {
         (
             self.knows_of_unreachable(),
@@ -373,8 +375,7 @@ impl Sending {
         }
     }
 
-    /// Handles the complete sending of the first broadcast. Returns its operation if that ends
-    /// here.
+    /// Notes that the first broadcast was completely sent. Returns its operation if that ends here.
     pub(super) fn finish(&mut self, early: bool) -> Option<(u32, End)> {
         self.posts.front().filter(|post| post.cut == post.len)?;
         let post = self.posts.pop_front()?;
@@ -429,8 +430,8 @@ impl Sending {
         self.in_pieces.insert(member, now + pieces::LAST_NS);
     }
 
-    /// All have what a parity that waits is made of: it is not sent; the operation that waits for
-    /// it.
+    /// Drops a waiting parity if all members have all chunks that it covers. Returns the operation
+    /// that waited for the parity.
     pub(super) fn drop_parity(&mut self) -> Option<(u32, End)> {
         let base = self.base;
         let over = |p: &&mut Parity| p.due && p.chunk.number + p.chunk.parity as u64 <= base;

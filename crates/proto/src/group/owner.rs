@@ -20,7 +20,7 @@ pub trait GroupOwner {
     /// Rebuilds a chunk from a correct parity and the other chunks; `None`: the chunk has no place.
     fn rebuild(&mut self, rebuild: &Rebuild, parity: &[u8]) -> Option<()>;
 
-    /// Carries out an event. Memory of ended operations may still be read until the packets from
-    /// [`Group::poll_transmit`] have been built.
+    /// Carries out an event. The memory of an ended operation may still be read until the packets
+    /// from [`Group::poll_transmit`] have been built.
     fn take_event(&mut self, event: GroupEvent);
 }

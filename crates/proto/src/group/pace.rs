@@ -1,11 +1,11 @@
 //! Spacing of a member's chunks: congestion control by the time between chunks.
 //!
 //! Chunks leave no faster than the rail carries them. Random losses of a few per cent change
-//! nothing. A member that loses half of what is sent has an overflowing queue, its own or one on
-//! the way; the spacing then grows multiplicatively (as TCP halves its window) until that ends, and
-//! shrinks slowly afterwards. The slowest receiver decides, as with the window.
+//! nothing. If a member loses half of all chunks, a queue overflows, its own or one on the way. The
+//! spacing then grows multiplicatively (as TCP halves its window) until that ends, and shrinks
+//! slowly afterwards. The slowest receiver decides, as with the window.
 
-/// Chunks that may leave at once after a pause: timers are inexact.
+/// Chunks that may leave at once after a pause, since timers are inexact.
 const BURST: u64 = 4;
 /// Chunks without heavy loss after which the spacing shrinks.
 const CLEAN: u32 = 32;
@@ -27,7 +27,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// `chunk_ns`: chunk time of the rail; 0: no spacing at first.
+    /// `chunk_ns`: chunk time of the rail; 0: chunks are not spaced at first.
     pub fn new(chunk_ns: u64) -> Pace {
         Pace {
             floor_ns: chunk_ns,
@@ -48,7 +48,7 @@ impl Pace {
         self.next_at
     }
 
-    /// Records a sent chunk of `len` bytes; a full one has `chunk`.
+    /// Records a sent chunk of `len` bytes, where a full chunk has `chunk` bytes.
     pub fn sent(&mut self, now: u64, len: u32, chunk: u32) {
         if self.gap_ns == 0 {
             return;
@@ -85,14 +85,14 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Sends as many chunks as allowed until `until`. Returns their number.
+    /// Sends as many chunks as allowed until the time `until`. Returns their number.
     fn run(pace: &mut Pace, now: &mut u64, until: u64) -> u64 {
         let mut count = 0;
         while *now < until {
             if pace.may_send(*now) {
                 pace.sent(*now, 100, 100);
                 count += 1;
-                // Without spacing the clock must be advanced.
+                // Without spacing, advance the clock.
                 *now += u64::from(pace.gap_ns == 0) * 1_000;
             } else {
                 *now = pace.next_at();

@@ -1,7 +1,7 @@
 //! Assignment of members to the collectors of their acknowledgements.
 
-/// A group divided into parts of equal size, one per collector. For a root, members form a ring
-/// that begins with it; the first member of each part collects.
+/// A group divided into parts of equal size, one per collector. Seen from a root, members form a
+/// ring that begins with the root; the first member of each part collects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     members: u16,

@@ -1,19 +1,20 @@
-//! Pieces of chunks: what a path whose MTU shrank after the group was made still carries.
+//! Pieces of chunks, which pass on paths whose MTU shrank after the group was made.
 
 use super::types::Chunk;
 use alloc::collections::BTreeMap;
 use marline_wire::{PIECES_MAX, PIECE_LEN};
 
-/// Pieces of a chunk that are sent for one request, at most: more at once may find no room at a
-/// receiver, the same ones each time.
+/// Most pieces of a chunk sent for one request. More at a time may find no room at a receiver, and
+/// then the same ones each time.
 pub(super) const AT_ONCE: u16 = 32;
-/// Repairs of a chunk in vain before it is sent in pieces. Losses by chance seldom repeat so often.
+/// Failed retransmissions of a chunk after which it is sent in pieces. Random losses seldom repeat
+/// so often.
 pub(super) const IN_VAIN: u8 = 2;
-/// A member that needed pieces is sent pieces for so long, then whole chunks again: the losses may
-/// have been chance, or be over.
+/// Time for which a member that needed pieces is sent pieces. Then it is sent whole chunks again,
+/// since the losses may have been random, or be over.
 pub(super) const LAST_NS: u64 = 1_000_000_000;
 
-/// Pieces of a chunk of so many bytes; 0: it is short, or so long that it has none.
+/// Number of pieces of a chunk of `len` bytes; 0: the chunk is too short or too long for pieces.
 pub(super) fn count(len: u32) -> u16 {
     let count = len.div_ceil(PIECE_LEN);
     match count {
@@ -33,28 +34,28 @@ pub(super) fn piece_of(chunk: &Chunk, piece: u16) -> Chunk {
     }
 }
 
-/// The pieces of a chunk that are here.
+/// The pieces of a chunk that have arrived.
 #[derive(Clone, Copy, Debug, Default)]
 struct Here {
     masks: [u64; 4],
     bytes: u64,
 }
 
-/// Chunks of a root of which some pieces are here, by number.
+/// Chunks of a root of which some pieces have arrived, by number.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     chunks: BTreeMap<u64, Here>,
 }
 
 impl Pieces {
-    /// Says if a piece is here.
+    /// Returns whether a piece has arrived.
     pub fn has(&self, piece: &Chunk) -> bool {
         let (word, bit) = (piece.piece as usize / 64, piece.piece % 64);
         let some = self.chunks.get(&piece.number);
         some.is_some_and(|some| some.masks[word] >> bit & 1 == 1)
     }
 
-    /// A piece is here; whether that is news.
+    /// Records an arrived piece. Returns whether it is new.
     pub fn add(&mut self, piece: &Chunk) -> bool {
         let news = !self.has(piece);
         let (word, bit) = (piece.piece as usize / 64, piece.piece % 64);
@@ -64,12 +65,12 @@ impl Pieces {
         news
     }
 
-    /// Bytes of a chunk that are here.
+    /// Bytes of a chunk that have arrived in pieces.
     pub fn bytes(&self, number: u64) -> u64 {
         self.chunks.get(&number).map_or(0, |some| some.bytes)
     }
 
-    /// Chunks are here whole, from a number on.
+    /// Forgets pieces of `count` chunks from `number` on, which have arrived whole.
     pub fn remove(&mut self, number: u64, count: u64) {
         if !self.chunks.is_empty() {
             let gone = number..number.saturating_add(count);
@@ -77,7 +78,7 @@ impl Pieces {
         }
     }
 
-    /// The first chunk from a number on of which some pieces are here.
+    /// The first chunk, from a number on, of which some pieces have arrived.
     pub fn first_from(&self, number: u64) -> Option<u64> {
         self.chunks
             .range(number..)
@@ -91,8 +92,8 @@ impl Pieces {
     }
 }
 
-/// The chunk that a piece is of, or the chunk itself; chunks have `size` bytes, but for the last of
-/// a broadcast. `None`: it has no such piece.
+/// The chunk to which a piece belongs, or the chunk itself. Chunks have `size` bytes, except the
+/// last of a broadcast. `None`: there is no such piece of the chunk.
 pub(super) fn whole_of(chunk: &Chunk, size: u32) -> Option<Chunk> {
     if chunk.piece == 0 {
         return Some(*chunk);

@@ -10,15 +10,16 @@ use marline_wire::AckFlags;
 
 /// Longest pause between repeated NACKs; pauses double up to it.
 const NACK_PAUSE_MAX_NS: u64 = 10_000_000;
-/// One NACK in this many goes to the root: the collector may be missing the chunk too, or be dead.
+/// One NACK in this many goes to the root, since the collector may be missing the chunk too, or be
+/// dead.
 const TRIES_PER_ROOT: u32 = 3;
 /// Without NACKs, members delay an acknowledgement by this many round trips so that it covers more.
 const ACK_DELAY_TRIPS: u64 = 16;
-/// A chunk that may still come by another rail than later chunks is requested this many half round
-/// trips later: larger delays between rails count as losses.
+/// Half round trips by which the request for a chunk is delayed if the chunk may still come by
+/// another rail than later chunks. Larger differences between rails count as losses.
 const LATE_TRIPS: u64 = 4;
 /// Approximate spacing of acknowledgements that are requested from many members at once: the time
-/// that a collector takes for each.
+/// that a collector takes for one.
 const ACK_SPACING_NS: u64 = 1_000;
 /// Most words in a packet.
 const PIGGYBACK_FRAMES_MAX: usize = 4;
@@ -88,10 +89,10 @@ impl Group {
         }
     }
 
-    /// The chunk up to which this member acknowledges: what it has received, and what all members
-    /// whose acknowledgements it collects have. Chunks of broadcasts that are not posted yet are
-    /// not acknowledged if the early buffers could not take a further window: the root then stops,
-    /// and nothing has to be sent twice.
+    /// The chunk up to which this member acknowledges: what it has received and, if it collects,
+    /// what all members of its part have. Chunks of broadcasts that are not posted yet are not
+    /// acknowledged if the early buffers could not take a further window: the root then stops, and
+    /// nothing has to be sent twice.
     fn reached(&self, root: u16) -> u64 {
         let part = self.sending.get(&root).map_or(u64::MAX, |kept| kept.base());
         let next = self.receiving.next_of(root);
@@ -107,7 +108,7 @@ impl Group {
         next.min(part).min(may).max(told)
     }
 
-    /// Room in the early buffers grew: acknowledges to roots that wait for it.
+    /// Acknowledges to roots that wait for room in the early buffers, since the room grew.
     pub(super) fn tell_of_room(&mut self, now: u64) {
         let scheme = self.cfg.scheme;
         let waits = |from: &FromRoot| {
@@ -133,7 +134,8 @@ impl Group {
         }
     }
 
-    /// Handles a TAIL: a collector says how far this member should be and asks how far it is.
+    /// Handles a TAIL, in which a collector says how far this member should be, and asks how far it
+    /// is.
     pub(super) fn on_tail(&mut self, now: u64, by: u16, (root, next): (u16, u64), asked: &[u16]) {
         let (me, window) = (self.cfg.me, self.cfg.scheme.window as u64);
         let collects = root < self.members() && (by == root || self.parts.collects(root, by));
@@ -145,7 +147,7 @@ impl Group {
         let mine = alone || asked.is_empty() && self.collector(root) == by;
         let over = self.retired && !self.cfg.errs(GroupMutation::RetireDumb);
         if over || self.dead.contains(&root) {
-            // Nothing from this root is wanted here any more.
+            // This member wants nothing more from this root.
             if mine {
                 let flags = AckFlags::default();
                 let ack = Word::Ack { root, next, flags };
@@ -190,8 +192,8 @@ impl Group {
         }
     }
 
-    /// Sends the acknowledgements that are due. Call it after each batch of packets: a root may
-    /// wait for them while [`Group::handle_timeouts`] waits for more packets.
+    /// Sends the acknowledgements that are due. Call this after each batch of packets: a root may
+    /// be waiting for them while [`Group::handle_timeouts`] waits for more packets.
     pub fn acknowledge(&mut self, now_ns: u64) {
         let due = |(_, from): &(&u16, &FromRoot)| from.ack_at <= now_ns;
         while let Some((&root, _)) = self.receiving.roots.iter().find(due) {
@@ -313,7 +315,7 @@ impl Group {
         }
     }
 
-    /// Acknowledgements to piggyback on a chunk, as many as fit: those waiting for its receivers
+    /// Acknowledgements to piggyback on a chunk, as many as fit: those for the chunk's receivers
     /// and, with the first chunk of a broadcast, those that are not due yet. Members ignore
     /// acknowledgements for others.
     pub(super) fn piggybacked(&mut self, now: u64, to: To, content: &Content) -> Vec<Word> {
@@ -322,7 +324,7 @@ impl Group {
         let room = PIGGYBACK_LEN + self.cfg.chunk.saturating_sub(content.len()) as usize;
         let most = PIGGYBACK_FRAMES_MAX.min(room / ACK_LEN);
         while words.len() < most {
-            // Only acknowledgements wait here: other words left before.
+            // Only acknowledgements are queued here, since other words have left before.
             let Some(at) = self.words.iter().position(|(receiver, _)| hears(receiver)) else {
                 break;
             };
@@ -347,7 +349,7 @@ impl Group {
         word
     }
 
-    /// Collects acknowledgements that are owed to a member, or to any, up to `most` words.
+    /// Collects acknowledgements that are owed to a member (`None`: to any), up to `most` words.
     fn take_owed(&mut self, now: u64, member: Option<u16>, (words, most): (&mut Vec<Word>, usize)) {
         let roots: Vec<u16> = self.receiving.roots.keys().copied().collect();
         for root in roots {

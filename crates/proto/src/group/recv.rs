@@ -35,8 +35,8 @@ impl Group {
         self.make_room(now);
     }
 
-    /// Refuses to take part in a broadcast and drops its early bytes. Chunks that had no room are
-    /// requested again: they find room or are dropped.
+    /// Refuses to take part in a broadcast and drops its early bytes. Chunks that found no room are
+    /// requested again: they now find room, or are dropped.
     pub(super) fn refuse(&mut self, now: u64, broadcast: u64, handle: u32, end: End) {
         if let Some(early) = self.receiving.broadcasts.remove(&broadcast) {
             self.receiving.early_bytes -= early.here;
@@ -194,7 +194,8 @@ impl Group {
         first.unwrap_or(chunk.broadcast)
     }
 
-    /// Counts a chunk of an unwanted broadcast as received, as its root would wait otherwise.
+    /// Counts a chunk of an unwanted broadcast as received, since its root would otherwise wait for
+    /// it.
     fn count_unwanted(&mut self, now: u64, chunk: &Chunk) -> Place {
         if let Some(from) = self.receiving.roots.get_mut(&chunk.root) {
             from.take(chunk.number, 1);
@@ -235,8 +236,8 @@ impl Group {
         self.cfg.early_max.saturating_sub(used)
     }
 
-    /// Reports that a chunk's bytes are at the place that [`Group::place`] gave, and whether they
-    /// are correct (`ok`) or damaged.
+    /// Reports that a chunk's bytes are at the place that [`Group::place`] returned, and whether
+    /// they are correct (`ok`) or damaged.
     pub fn commit(&mut self, now_ns: u64, heard: Heard, chunk: &Chunk, ok: bool) {
         let ok = ok || self.cfg.errs(GroupMutation::IgnoreSum);
         match ok {
@@ -312,7 +313,7 @@ impl Group {
         if all || self.cfg.errs(GroupMutation::PieceIsWhole) {
             return Some(whole);
         }
-        // The other pieces may still arrive: the next request waits for two round trips.
+        // The other pieces may still arrive, so the next request waits for two round trips.
         from.tries = from.tries.min(1);
         from.nack_at = now + 2 * trip_ns;
         let bytes = piece.len as u64;
@@ -334,8 +335,8 @@ impl Group {
         whole.is_some_and(|whole| self.took_whole(now, &whole, (chunk.len as u64, false)))
     }
 
-    /// Counts a whole chunk, of which `last` bytes arrived now. Returns true if the chunk is new.
-    /// `keeps`: a co-root may keep a copy.
+    /// Counts a whole chunk, of which the last `last` bytes arrived now. Returns true if the chunk
+    /// is new. `keeps`: a co-root may keep a copy.
     fn took_whole(&mut self, now: u64, chunk: &Chunk, (last, keeps): (u64, bool)) -> bool {
         let Some(from) = self.receiving.roots.get_mut(&chunk.root) else {
             return false;

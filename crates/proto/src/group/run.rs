@@ -1,5 +1,5 @@
-//! Consecutive chunks in a batch: each is copied and summed separately, and all are accounted for
-//! at once, so that most of a receiver's per-chunk cost is paid once per run.
+//! Consecutive chunks in a batch: each is copied and summed separately, but all are accounted for
+//! together, so that most of a receiver's cost per chunk is paid once per run.
 
 use super::mutation::GroupMutation;
 use super::owner::GroupOwner;
@@ -10,15 +10,15 @@ use marline_wire::{GroupHead, GroupPacket};
 /// Most chunks of a run: more than the kernel's GRO joins.
 const RUN_MAX: u64 = 64;
 
-/// Chunks following a stored one, all missing so far, with the same place and sender. The last
-/// missing chunk of a broadcast is excluded.
+/// Chunks that follow a stored chunk, all missing so far, with the same place and sender. Excludes
+/// the last missing chunk of a broadcast.
 pub(super) struct Run {
     head: GroupHead,
     heard: Heard,
     place: Place,
     /// The next chunk.
     next: Chunk,
-    /// Chunks that the run may still take, and chunks taken.
+    /// Chunks that the run may still take, and chunks that it has taken.
     left: u64,
     count: u64,
 }

@@ -89,7 +89,7 @@ impl Group {
         Some((to, content))
     }
 
-    /// Queues a chunk, just sent or received, for unicast to the members that need it so.
+    /// Queues a chunk, just sent or received, for unicast to the members that need unicast.
     pub(super) fn send_alone(&mut self, now: u64, chunk: &Chunk) {
         let (me, scheme, root) = (self.cfg.me, self.cfg.scheme, chunk.root);
         let (parts, dead) = (&self.parts, &self.dead);

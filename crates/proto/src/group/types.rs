@@ -7,7 +7,7 @@ pub use marline_wire::{Chunk, GroupWord as Word};
 /// Source of an admitted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// The member that sent it.
+    /// The member that sent the packet.
     pub from: u16,
     /// Rail of a multicast packet; `None`: sent by unicast to this member only.
     pub network: Option<u8>,
@@ -34,7 +34,7 @@ pub enum Content {
         handle: u32,
         /// The chunk.
         chunk: Chunk,
-        /// Retain a copy until [`GroupEvent::Forget`]: the operation ends before the chunk is
+        /// Keep a copy until [`GroupEvent::Forget`]: the operation ends before the chunk is
         /// acknowledged.
         keep: bool,
     },
@@ -73,9 +73,9 @@ impl Content {
 pub struct Packet {
     /// Destination.
     pub to: To,
-    /// Its words.
+    /// The packet's words.
     pub words: Vec<Word>,
-    /// Its payload.
+    /// The packet's payload.
     pub content: Option<Content>,
 }
 
@@ -86,7 +86,7 @@ pub enum Place {
     Posted {
         /// The operation.
         handle: u32,
-        /// Retain a copy until [`GroupEvent::Forget`]: this member is a co-root.
+        /// Keep a copy until [`GroupEvent::Forget`], since this member is a co-root.
         keep: bool,
     },
     /// A buffer of `total` bytes for a broadcast that is not posted yet.
@@ -94,11 +94,11 @@ pub enum Place {
         /// See `Posted`.
         keep: bool,
     },
-    /// Already received, or not wanted here.
+    /// The chunk was already received, or is not wanted here.
     Duplicate,
-    /// No room at present; the chunk will be requested again.
+    /// There is no room at present; the chunk will be requested again.
     NoRoom,
-    /// Contradicts the state of its broadcast, or lies outside the window.
+    /// The chunk contradicts the state of its broadcast, or lies outside the window.
     Invalid,
 }
 
@@ -176,8 +176,8 @@ pub enum GroupEvent {
         next: u64,
     },
     /// The network does not carry this group's multicast (any more). Broadcasts below `from`
-    /// continue, by unicast where necessary. All members end those from it on with
-    /// [`End::NotCarried`] and repeat them another way.
+    /// continue, by unicast where necessary. All members end the broadcasts from `from` on with
+    /// [`End::NotCarried`], and repeat them another way.
     NotCarried {
         /// First broadcast that ends.
         from: u64,
@@ -189,11 +189,11 @@ pub enum GroupEvent {
 pub enum End {
     /// Success.
     Well,
-    /// This member, the root or an acknowledging one, is dead.
+    /// This member is dead: the root, or a member that acknowledges.
     Dead(u16),
     /// Root and receiver disagree about the broadcast's root or length.
     Mismatch,
-    /// Not done, on any member: multicast is not carried.
+    /// No member has done the broadcast, since multicast is not carried.
     NotCarried,
 }
 
@@ -202,9 +202,9 @@ pub enum End {
 pub struct GroupStats {
     /// Chunks multicast for the first time.
     pub chunks: u64,
-    /// Chunks sent to one member: retransmissions, or instead of multicast.
+    /// Chunks sent to one member: retransmissions, or because multicast does not reach it.
     pub repairs: u64,
-    /// Pieces of chunks sent to one member, as its path takes no whole ones.
+    /// Pieces of chunks sent to one member, because its path takes no whole chunks.
     pub pieces: u64,
     /// Chunks sent again to all.
     pub repairs_to_all: u64,
@@ -222,7 +222,7 @@ pub struct GroupStats {
     pub tails: u64,
     /// Duplicate chunks received.
     pub duplicates: u64,
-    /// Chunks without room that arrived before their broadcast was posted.
+    /// Chunks for which there was no room because they arrived before their broadcast was posted.
     pub no_room: u64,
     /// Chunks and words of members that contradict this group's state.
     pub nonsense: u64,

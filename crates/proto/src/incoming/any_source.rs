@@ -17,11 +17,11 @@ const LOOK_EVERY_NS: u64 = 1_000_000;
 /// Watch over peers on behalf of receives from any source.
 #[derive(Debug)]
 pub(crate) struct AnySource {
-    /// When peers are probed next.
+    /// When the next peers are probed.
     at_ns: u64,
-    /// The first of them.
+    /// Index of the first peer to probe then.
     next: usize,
-    /// A peer died, and no receive was posted to report it.
+    /// A peer died while no receive was posted that could report it: the next one does.
     unreported_death: bool,
 }
 
@@ -42,8 +42,8 @@ impl AnySource {
         self.at_ns
     }
 
-    /// Prepares a receive that found no message. `false`: it fails, because of a death that no
-    /// receive has reported yet.
+    /// Prepares a receive that found no message. `false`: the receive fails, because a peer died
+    /// and no receive has reported that yet.
     pub(crate) fn await_message(&mut self, cfg: &Config, spec: &RecvSpec, now_ns: u64) -> bool {
         if !cfg.any_source_fails || !spec.is_from_any_source() {
             return true;
@@ -57,7 +57,8 @@ impl AnySource {
         true
     }
 
-    /// Handles a peer's death: waiting receives from any source fail, or else the next one will.
+    /// Handles a peer's death: waiting receives from any source fail; if there are none, the next
+    /// one posted fails.
     pub(super) fn note_death(
         &mut self,
         cfg: &Config,
@@ -82,7 +83,7 @@ impl AnySource {
         watched && self.at_ns == u64::MAX && receives.waits_for_anyone()
     }
 
-    /// The peers to probe now, out of so many; `None`: no receive waits any more.
+    /// The peers to probe now, of `peers` in all; `None`: no receive from any source waits.
     pub(super) fn batch(&mut self, peers: usize, receives: &Receives) -> Option<Range<usize>> {
         if self.next == 0 && !receives.waits_for_anyone() {
             self.at_ns = u64::MAX;
@@ -91,7 +92,7 @@ impl AnySource {
         Some(self.next..(self.next + LOOK_MAX).min(peers))
     }
 
-    /// Schedules the next batch after the one that ended at `end`, out of so many peers.
+    /// Schedules the batch after the one that ended at peer `end`, of `peers` in all.
     pub(crate) fn batch_over(&mut self, cfg: &Config, end: usize, peers: usize, now: u64) {
         let done = end == peers;
         self.next = if done { 0 } else { end };

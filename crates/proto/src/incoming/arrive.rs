@@ -14,15 +14,15 @@ use marline_wire::{blocks, MsgHead, BLOCK_BYTES, FLAG_TAGGED};
 
 /// Largest message without a grant.
 const EAGER_LIMIT: u64 = 65_536;
-/// Senders stay within their credit; the factor of two is for peers whose credit was granted before
-/// memory ran short.
+/// Multiple of the bound on unexpected memory that eager messages may fill. Senders stay within
+/// their credit, but credit may have been granted before memory ran short.
 const EAGER_BOUNDS: u64 = 2;
-/// Requests have room of their own, since the message that a full receiver waits for may be among
-/// them.
+/// Multiple of that bound up to which requests are taken. It is larger, since the message that a
+/// full receiver waits for may be among the requests.
 const REQUEST_BOUNDS: u64 = 3;
 
 impl Incoming {
-    /// Finds or creates the inbound message of a fragment; `None`: finished long ago.
+    /// Finds or creates the inbound message of a fragment; `None`: the message ended long ago.
     fn inbound_of(
         &mut self,
         ctx: &mut Context<'_>,
@@ -200,7 +200,7 @@ impl Incoming {
             let Some(head) = inbound.head else {
                 return;
             };
-            // Messages after an RPC are matched after it.
+            // Later messages are matched after the RPC was taken.
             if is_rpc(&head) && !(inbound.complete() && ctx.directory.serves_rpc(peer)) {
                 return;
             }
@@ -240,8 +240,8 @@ impl Incoming {
         inbound.offer = offer.filter(|_| !inbound.is_put());
         inbound.charged = cost;
         ctx.charge(peer, cost);
-        // While memory is plentiful, a bare request's credit is returned at once, so that requests
-        // without a matching receive do not block those that have one.
+        // While memory is plentiful, a request's credit is returned at once, so that requests
+        // without a matching receive do not block matching ones.
         let plenty = ctx.stats.unexpected_bytes < ctx.cfg.unexpected_bytes;
         inbound.credit = if plenty { 0 } else { cost };
         let key = self.inbounds.insert(inbound);
@@ -256,7 +256,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// The message that a node without matching order would match next.
+    /// The message that would be matched next if order did not matter (for a mutation).
     pub(crate) fn any_unmatched(&self, conn: &Conn) -> Option<Key> {
         let held = |key: &&Key| {
             let inbound = self.inbounds.get(**key);

@@ -37,7 +37,7 @@ impl Incoming {
         self.finish_if_complete(ctx, key);
     }
 
-    /// Ends an inbound message if it is complete, and those held back behind it.
+    /// Ends an inbound message if it is complete, and then complete messages that waited for it.
     pub(crate) fn finish_if_complete(&mut self, ctx: &mut Context<'_>, key: Key) {
         let peer = self.inbounds.get(key).map(|inbound| inbound.peer);
         self.end_inbound(ctx, key);
@@ -46,7 +46,7 @@ impl Incoming {
         }
     }
 
-    /// Ends the held messages of a peer whose turn has come.
+    /// Ends the held messages of a peer that may now be reported.
     pub(crate) fn finish_held(&mut self, ctx: &mut Context<'_>, peer: PeerId) {
         while let Some(key) = self.completion_order.next(peer) {
             self.end_inbound(ctx, key);

@@ -1,5 +1,5 @@
-//! The end of a peer that sends nothing more: its incomplete messages, local reads, and receives
-//! that name it fail.
+//! The end of a peer that will send nothing more: its incomplete messages, local reads from it, and
+//! receives that name it fail.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{Event, PeerId};
@@ -12,7 +12,7 @@ impl Incoming {
     /// Ends every operation that waits for messages of the peer.
     pub(crate) fn end_peer(&mut self, ctx: &mut Context<'_>, peer: PeerId, now: u64) {
         self.fail_inbound(ctx, peer);
-        // The budget of its grants is available to other peers.
+        // The grants to the dead peer no longer use the budget: other peers get it.
         self.pump_grants(ctx, now);
         while let Some(posted) = self.receives.take_directed(peer) {
             if ctx.cfg.errs(Mutation::ForgetReceives) {
@@ -24,12 +24,12 @@ impl Incoming {
         }
     }
 
-    /// Ends every incomplete message from a dead peer; complete ones can still be received.
+    /// Ends every incomplete message of a dead peer; complete ones can still be received.
     fn fail_inbound(&mut self, ctx: &mut Context<'_>, peer: PeerId) {
         let keys: Vec<_> = self
             .inbounds
             .iter()
-            // A message held back by a gap before it can never be matched.
+            // A message behind a gap in the order can never be matched.
             .filter(|(_, i)| i.peer == peer && (!i.complete() || i.state == InboundState::Held))
             .map(|(k, _)| k)
             .collect();

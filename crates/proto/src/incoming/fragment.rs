@@ -31,7 +31,7 @@ impl<'a> Fragment<'a> {
         }
     }
 
-    /// Any other fragment.
+    /// Any fragment but the first.
     #[inline]
     pub fn further(packet: &Header, frame: &Data, bytes: &'a [u8]) -> Fragment<'a> {
         let reply = frame.flags & FLAG_READ_REPLY != 0;

@@ -1,5 +1,5 @@
-//! Grants: bytes that peers may send of each rendezvous message, limited so that all of them fit
-//! half of the kernel's receive buffer (design rule 4).
+//! Grants: bytes that peers may send of each rendezvous message. All grants together fit half of
+//! the kernel's receive buffer (design rule 4).
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::{Key, Slab};
@@ -10,16 +10,16 @@ use crate::state::write_span::write_span;
 use alloc::collections::VecDeque;
 use marline_wire::{Grant, BLOCK_BYTES};
 
-/// Least bytes of a grant (or the rest of the message), as each costs a frame.
+/// Smallest grant in bytes, unless the rest of the message is shorter: each grant costs a frame.
 const GRANT_STEP: u64 = 32 * 1024;
-/// Granted data that does not arrive for this long no longer counts against the budget.
+/// Granted data that has not arrived after this time no longer counts against the budget.
 const STALE_NS: u64 = 5_000_000;
-/// Messages in the grant queue that are searched for a later one of the same sender; those farther
-/// behind will not get a grant soon.
+/// Messages at the front of the grant queue among which later messages of the same sender are
+/// searched. Messages farther back will not get a grant soon.
 const LOOK_AHEAD: usize = 64;
 
-/// A message gets a further grant when its window has this much room: the remaining window covers
-/// the flight of the grant.
+/// Room in a message's window at which it gets a further grant: the rest of the window covers the
+/// time until the grant arrives.
 fn step_of(window: u64) -> u64 {
     GRANT_STEP.max(window / 4)
 }
@@ -32,7 +32,7 @@ pub(crate) struct Grants {
     /// Granted bytes that have not arrived, over all peers.
     out: u64,
     budget: u64,
-    /// When to look for stale grants (data does not come) while messages wait for the budget.
+    /// When to look for stale grants while messages wait for the budget.
     at: u64,
     /// No grant is stale before this time.
     stale_at: u64,
@@ -54,7 +54,7 @@ impl Grants {
         self.out
     }
 
-    /// Bytes that may be granted at once, and messages that wait for some.
+    /// The budget in bytes, and the number of messages that wait for it.
     pub(crate) fn limits(&self) -> (u64, usize) {
         (self.budget, self.queue.len())
     }
@@ -67,12 +67,13 @@ impl Grants {
 
     /// The most bytes that one message may have granted but not received.
     pub(crate) fn window_max(&self) -> u64 {
-        // Two messages share the budget, so that one whose sender computes does not stop all.
+        // At least two messages share the budget, so that a sender that computes does not stop all
+        // others.
         (self.budget / 2).max(2 * GRANT_STEP)
     }
 
-    /// Counts the first grant of a READ, which is part of the request. (The last search for stale
-    /// grants did not include it.)
+    /// Counts the first grant of a READ, which is part of the request, and makes the next search
+    /// for stale grants look at all of them.
     pub(crate) fn give_first(&mut self, bytes: u64) {
         self.out += bytes;
         self.stale_at = 0;
@@ -84,7 +85,7 @@ impl Grants {
         self.out -= bytes;
     }
 
-    /// Queues a message that wants (more) grant, if that is worth a frame, and distributes grants.
+    /// Queues a message that wants a grant, if the grant is worth a frame, and distributes grants.
     pub(crate) fn want(
         &mut self,
         messages: &mut Slab<Inbound>,
@@ -92,7 +93,7 @@ impl Grants {
         key: Key,
         now: u64,
     ) {
-        // Some callers pass an old time, and a new grant must not be stale.
+        // Some callers pass an old time, with which a new grant would look stale.
         let now = now.max(ctx.descheduled.last_poll_ns);
         let window = self.window_max();
         let step = step_of(window);
@@ -110,8 +111,8 @@ impl Grants {
         self.pump(messages, ctx, now);
     }
 
-    /// Queues a message for a grant. A partly granted one goes before later messages of its sender,
-    /// which would otherwise end first, and behind those of all other senders.
+    /// Queues a message for a grant. A partly granted message goes before later messages of its
+    /// sender, so that it ends first, and behind the messages of all other senders.
     fn enqueue(&mut self, messages: &Slab<Inbound>, key: Key) {
         let inbound = messages.get(key);
         let begun = inbound.filter(|i| i.granted > 0).map(|i| i.peer);
@@ -130,14 +131,14 @@ impl Grants {
     pub(crate) fn pump(&mut self, messages: &mut Slab<Inbound>, ctx: &mut Context<'_>, now: u64) {
         let window = self.window_max();
         self.at = u64::MAX;
-        // At least a quarter of the budget at once, in one packet: outstanding grants keep senders
-        // busy.
+        // Grant at least a quarter of the budget at once, in one packet, while outstanding grants
+        // keep senders busy.
         let mut least = match self.out {
             0 => 0,
             _ => self.budget / 4,
         };
-        // Data arriving or granted at this time may be stale by then. (Callers' `now` differ a
-        // little.)
+        // The next search: when data granted or arriving at this time may have become stale. (`now`
+        // differs a little between callers.)
         self.stale_at = self.stale_at.min(now + STALE_NS + 1);
         while let Some(&key) = self.queue.front() {
             let waits = |i: &&Inbound| i.state != InboundState::Refused;
@@ -151,7 +152,7 @@ impl Grants {
                 false => self.budget.saturating_sub(self.out),
             };
             let give = left.min(window.saturating_sub(inbound.counted)).min(budget);
-            // Whole writes or else whole blocks, except at the message's end.
+            // Whole writes, or at least whole blocks, except at the message's end.
             let give = if give == left {
                 give
             } else {
@@ -163,8 +164,7 @@ impl Grants {
                 if self.expire_stale(messages, ctx, now) {
                     continue;
                 }
-                // Sets a timer: no other event may trigger this if the peers that hold the budget
-                // are silent.
+                // Peers that hold the budget may be silent, and then only a timer gets here again.
                 self.at = now + STALE_NS;
                 return;
             }
@@ -184,9 +184,9 @@ impl Grants {
         }
     }
 
-    /// Reduces a grant to whole writes if rails write the message: a shorter write between two long
-    /// ones costs nearly as much as they do. Returns 0 if a larger grant will be possible when the
-    /// data in flight has arrived.
+    /// Reduces a grant to whole writes if rails write the message: a short write costs nearly as
+    /// much as a long one. Returns 0 if a larger grant will be possible once the data in flight has
+    /// arrived.
     fn whole_writes(&self, ctx: &Context<'_>, inbound: &Inbound, give: u64) -> u64 {
         let span = match inbound.keys.asked {
             true => ctx
@@ -217,7 +217,7 @@ impl Grants {
         if now < self.stale_at || ctx.descheduled.is_standby(now) {
             return false;
         }
-        // Grants made from this time on are not stale earlier.
+        // No grant made from now on can be stale before this.
         let mut next = now + STALE_NS + 1;
         let (directory, descheduled) = (&ctx.directory, ctx.descheduled);
         let stale = messages.iter().find_map(|(key, i)| {
@@ -246,7 +246,7 @@ impl Grants {
             return;
         };
         let peer = inbound.peer;
-        // A READ carries its first grant itself.
+        // A READ carries its own first grant.
         if inbound.reply && inbound.granted == 0 {
             return;
         }
@@ -256,7 +256,7 @@ impl Grants {
         });
         if let Some(conn) = ctx.directory.conn_mut(peer) {
             match nothing {
-                // The message ends at once, so the frame must not refer to it.
+                // The message ends at once: the frame must not refer to it.
                 Some(frame) => conn.tx.control.push_back(frame),
                 None if conn.tx.grants.back() == Some(&key) => {}
                 None => conn.tx.grants.push_back(key),
@@ -267,9 +267,8 @@ impl Grants {
 }
 
 impl Inbound {
-    /// The GRANT frame of an inbound message with its current numbers. The stale timer starts with
-    /// the first frame that announces a grant, because the last poll may be long ago when it is
-    /// made.
+    /// The GRANT frame of an inbound message with its current numbers. The stale timer of a grant
+    /// starts with the first frame that announces it: the last poll may be long ago by then.
     pub(crate) fn grant_frame(&mut self, now: u64) -> Option<Grant> {
         if self.announced < self.granted {
             self.announced = self.granted;

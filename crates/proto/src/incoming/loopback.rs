@@ -29,8 +29,8 @@ impl Incoming {
         self.match_head(ctx, peer, &head, key, 0);
     }
 
-    /// Copies a loopback message that was bound to a receive (or drops a discarded one), and ends
-    /// both operations.
+    /// Copies a loopback message to the receive that it matched (or drops a discarded message), and
+    /// ends both operations.
     pub(crate) fn deliver_loopback(&mut self, ctx: &mut Context<'_>, key: Key) {
         let Some(inbound) = self.inbounds.get(key) else {
             return;

@@ -1,5 +1,5 @@
-//! Messages that are next in matching order: each is bound to a receive, becomes unexpected, or
-//! goes to the owner (RPCs, remote writes).
+//! Messages that are next in matching order: each is bound to a receive, stored as unexpected, or
+//! passed to the owner (RPCs, remote writes).
 
 use crate::base::slab::Key;
 use crate::base::types::{Claim, Event, PeerId, RecvSpec};
@@ -20,7 +20,7 @@ pub struct Peeked {
 }
 
 impl Incoming {
-    /// Gives a receive an unexpected message that it accepts; `false`: there is none.
+    /// Gives the receive an unexpected message that it accepts; `false`: none matches.
     pub(crate) fn receive_unexpected(
         &mut self,
         ctx: &mut Context<'_>,
@@ -34,7 +34,7 @@ impl Incoming {
         true
     }
 
-    /// Posts a multi-receive after it has taken every matching unexpected message that fits.
+    /// Posts a multi-receive, after giving it all matching unexpected messages that fit.
     pub(crate) fn post_multi(&mut self, ctx: &mut Context<'_>, spec: &RecvSpec, now_ns: u64) {
         self.receives.post(spec);
         while let Some(waiting) = self.receives.find_unexpected(spec, false) {
@@ -104,7 +104,8 @@ impl Incoming {
             return self.deliver_loopback(ctx, key);
         }
         if inbound.rendezvous {
-            // Whole blocks, so that fragments stay regular; the excess is cut off when stored.
+            // Whole blocks, so that fragments end at block boundaries; the excess bytes are cut off
+            // when stored.
             inbound.wanted = inbound
                 .total
                 .min(capacity.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES));
@@ -133,7 +134,7 @@ impl Incoming {
         }
     }
 
-    /// Looks for an unexpected message; with `claim` it is set aside for `recv_claimed`.
+    /// Looks for an unexpected message; with `claim` the message is set aside for `recv_claimed`.
     pub fn peek(&mut self, spec: &RecvSpec, claim: bool) -> Option<(Peeked, Option<Claim>)> {
         let waiting = self.receives.find_unexpected(spec, claim)?;
         let inbound = self.inbounds.get_mut(waiting.inbound)?;
@@ -151,7 +152,7 @@ impl Incoming {
         ))
     }
 
-    /// Receives a claimed message into `handle`. `false`: it is gone (its sender died).
+    /// Receives a claimed message into `handle`. `false`: its sender died and the message is gone.
     pub fn recv_claimed(
         &mut self,
         ctx: &mut Context<'_>,
@@ -164,8 +165,8 @@ impl Incoming {
         live
     }
 
-    /// Discards a claimed message and returns its description. `None`: it is gone (its sender
-    /// died).
+    /// Discards a claimed message and returns its description. `None`: its sender died and the
+    /// message is gone.
     pub fn discard_claimed(&mut self, ctx: &mut Context<'_>, claim: Claim) -> Option<Peeked> {
         let inbound = self.inbounds.get_mut(claim.0)?;
         inbound.state = InboundState::Discard;
@@ -182,7 +183,7 @@ impl Incoming {
         Some(Peeked { peer, head: head? })
     }
 
-    /// Passes the RPC that is next in order, and complete, to the owner with its bounce buffer.
+    /// Passes the complete RPC that is next in order to the owner, with its bounce buffer.
     pub(crate) fn take_rpc(
         &mut self,
         ctx: &mut Context<'_>,

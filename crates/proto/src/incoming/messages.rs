@@ -14,7 +14,7 @@ use crate::state::offer::FirstOffer;
 use crate::state::transfer::Inbound;
 use core::ops::Range;
 
-/// All incoming messages and local reads, the receives that they match, and their grants.
+/// All incoming messages and local reads, the receives to be matched, and the grants.
 pub(crate) struct Incoming {
     pub(super) inbounds: Slab<Inbound>,
     pub(super) receives: Receives,
@@ -26,7 +26,7 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// No messages; `budget` bytes may be granted at once.
+    /// An empty set; at most `budget` bytes may be granted at once.
     pub(crate) fn new(budget: u64) -> Incoming {
         Incoming {
             inbounds: Slab::new(),
@@ -84,8 +84,9 @@ impl Incoming {
         &mut self.any_source
     }
 
-    /// Handles a peer's death: waiting receives from any source fail, or else the next one will.
-    /// (The death of a stranger ends none: no operation can name it.)
+    /// Handles a peer's death: waiting receives from any source fail; if there are none, the next
+    /// one posted fails. (The death of a stranger fails none, since no operation can name a
+    /// stranger.)
     pub(crate) fn note_death(&mut self, ctx: &mut Context<'_>, dead: PeerId) {
         let named = ctx.directory.is_named(dead) || ctx.cfg.errs(Mutation::MournStrangers);
         if !named {
@@ -101,12 +102,12 @@ impl Incoming {
         self.any_source.is_forgotten(cfg, &self.receives)
     }
 
-    /// The peers to probe now, out of so many, for receives from any source.
+    /// The peers to probe now for receives from any source, out of `peers` peers.
     pub(crate) fn peers_to_ask(&mut self, peers: usize) -> Option<Range<usize>> {
         self.any_source.batch(peers, &self.receives)
     }
 
-    /// A message whose GRANT frame is due.
+    /// The inbound message with this key.
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Inbound> {
         self.inbounds.get_mut(key)
     }
@@ -116,7 +117,7 @@ impl Incoming {
         self.iter().any(|inbound| inbound.peer == peer)
     }
 
-    /// Below this number every message of the peer arrived completely. (Remote writes are excluded:
+    /// All messages of the peer below this number arrived completely. (Remote writes are excluded:
     /// those without a known result fail.)
     pub(crate) fn arrived(&self, conn: &Conn) -> u32 {
         let whole = |i: &Inbound| i.complete() || i.is_put();

@@ -1,5 +1,6 @@
-//! Receiving half of rendezvous by remote read: the segments of an offered message are read, their
-//! sums verified, and what could not be read is granted (see [`crate::rma::pull`] for the whole).
+//! Receiving half of rendezvous by remote read: reads the segments of an offered message, verifies
+//! their sums, and grants the segments that could not be read (see [`crate::rma::pull`] for the
+//! whole).
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
@@ -14,7 +15,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{blocks, Frame, Have, Header, Hello, Offer, BLOCK_BYTES, FLAG_UNSUMMED};
 
-/// Segments read at once: enough to keep a link busy while one is summed.
+/// Segments read at once: the link stays busy while one of them is summed.
 const READS_MAX: u8 = 3;
 
 impl Incoming {
@@ -48,7 +49,8 @@ impl Incoming {
         }
     }
 
-    /// The offer that preceded a request, if it belongs to this message of `total` bytes.
+    /// The offer that came before this request, if it belongs to the request's message of `total`
+    /// bytes.
     pub(crate) fn offer_of(
         &mut self,
         peer: PeerId,
@@ -61,8 +63,8 @@ impl Incoming {
         fits.then(|| Box::new(PeerOffer::new(&first, Segments::of(total, segment_min))))
     }
 
-    /// Starts reading a message that was just bound, if it was offered and fits its receive;
-    /// `false`: grant it instead.
+    /// Starts to read a message that was just bound to a receive, if it was offered and fits the
+    /// receive; `false`: the message must be granted instead.
     pub(crate) fn pull(&mut self, ctx: &mut Context<'_>, key: Key) -> bool {
         let Some(inbound) = self.inbounds.get_mut(key) else {
             return false;
@@ -131,7 +133,7 @@ impl Incoming {
         offer.reading > 0
     }
 
-    /// Reports the end of the read of the segment at `at` ([`Event::PullWanted`]). `came`: the read
+    /// Handles the end of the read of the segment at `at` ([`Event::PullWanted`]). `came`: the read
     /// succeeded; otherwise no byte of it lands any more.
     pub fn pull_over(
         &mut self,
@@ -151,8 +153,8 @@ impl Incoming {
         }
     }
 
-    /// Continues a message that is being read: verifies segments and requests further reads. When
-    /// none is running any more, the message is complete or is granted.
+    /// Continues a message that is being read: verifies segments and requests further reads. After
+    /// the last read the message is complete, or its missing parts are granted.
     fn pull_on(&mut self, ctx: &mut Context<'_>, now: u64, key: Key, memory: &mut impl Memory) {
         let inbound = self.inbounds.get(key);
         let offer = inbound.and_then(|inbound| inbound.offer.as_deref());
@@ -221,7 +223,7 @@ impl Incoming {
         }
     }
 
-    /// Returns whether the bytes in a segment's place have its sum.
+    /// Returns whether the bytes in a segment's place have the segment's sum.
     fn is_right(
         ctx: &Context<'_>,
         (key, inbound): (Key, &Inbound),
@@ -244,7 +246,7 @@ impl Incoming {
         found == WriteCheck::Right || ctx.cfg.errs(Mutation::TrustReads)
     }
 
-    /// Completes a message that was read, and tells its sender.
+    /// Completes a message whose segments were all read, and tells its sender.
     fn pulled(&mut self, ctx: &mut Context<'_>, key: Key) {
         let Some(inbound) = self.inbounds.get(key) else {
             return;

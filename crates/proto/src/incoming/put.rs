@@ -36,9 +36,9 @@ impl Incoming {
         });
     }
 
-    /// Accepts a remote write into the memory of `handle`, which must have room for all of it. It
-    /// ends with [`Event::RecvDone`] or, if the peer dies, [`Event::RecvFailed`]. `false`: the
-    /// write is gone.
+    /// Accepts a remote write into the memory of `handle`, which must have room for all of it. The
+    /// write ends with [`Event::RecvDone`] or, if the peer dies, [`Event::RecvFailed`]. `false`:
+    /// the write is gone.
     pub fn accept_put(&mut self, ctx: &mut Context<'_>, claim: Claim, handle: u32) -> bool {
         let Some(inbound) = self.inbounds.get(claim.0) else {
             return false;
@@ -81,7 +81,7 @@ impl Incoming {
                 .push_back(FrameRef::EmptyGrant { number, flags });
             ctx.wake(peer);
         }
-        // Without acks the refusal is never acknowledged.
+        // Without acks no ack of the refusal will come: it is not stored.
         if !ctx.cfg.reliable || ctx.cfg.errs(Mutation::ForgetRefusal) {
             self.refusal_heard(ctx, peer, number);
         }

@@ -31,7 +31,7 @@ impl Incoming {
         inbound.rendezvous = true;
         inbound.reply = true;
         inbound.wanted = len;
-        // The READ carries key and address; they are stored in the head until it is sent.
+        // The head keeps the key and address for the READ frame until that is sent.
         inbound.head = Some(MsgHead {
             number,
             flags,
@@ -42,7 +42,7 @@ impl Incoming {
         let id = self.inbounds.insert(inbound);
         conn.rx.pending_reads.insert(number, id);
         if conn.session.own {
-            // The owner is asked at once.
+            // The owner is asked for the memory at once.
             return ctx.events.push_back(Event::ReadAsked {
                 peer,
                 number,
@@ -73,12 +73,12 @@ impl Incoming {
         if let Some(InboundState::Bound { handle, .. }) = state {
             ctx.events.push_back(Event::ReadDone { handle, ok: false });
         }
-        // The budget of its grants is available to other messages.
+        // The bytes granted to the read no longer use the budget: other messages get it.
         let now = ctx.descheduled.last_poll_ns;
         self.pump_grants(ctx, now);
     }
 
-    /// The READ frame of a remote read; decides its first grant when called the first time.
+    /// The READ frame of a remote read. Its first call also decides the read's first grant.
     pub(crate) fn read_frame(&mut self, key: Key, now: u64) -> Option<Frame> {
         let window = self.grants.window_max();
         let inbound = self.inbounds.get_mut(key)?;

@@ -61,7 +61,7 @@ impl Receives {
         }
     }
 
-    /// Ends one message into a receive; returns true if the operation is finished.
+    /// Ends one message into a receive. Returns true if the receive is finished.
     pub(crate) fn leave(&mut self, handle: u32) -> bool {
         if self.multi.is_empty() {
             return true;
@@ -81,7 +81,8 @@ impl Receives {
         self.matching.add_unexpected(peer, head, inbound);
     }
 
-    /// The first unexpected message that the receive accepts; `take` removes it.
+    /// The first unexpected message that the receive accepts; `take` removes the message from the
+    /// queue.
     pub(crate) fn find_unexpected(&mut self, spec: &RecvSpec, take: bool) -> Option<Waiting> {
         self.matching.find_unexpected(spec, take)
     }
@@ -90,7 +91,7 @@ impl Receives {
         self.matching.remove_unexpected(inbound);
     }
 
-    /// Cancels a posted receive that is not matched yet; `None`: not found.
+    /// Cancels a posted receive that is not matched; `None`: not found.
     pub(crate) fn cancel(&mut self, handle: u32) -> Option<Posted> {
         let posted = self.matching.cancel(handle)?;
         match self.multi.get_mut(&handle) {
@@ -122,7 +123,7 @@ impl Receives {
         }
     }
 
-    /// Takes the first receive from any source that the death of a peer ends.
+    /// Takes the first receive from any source that a peer's death ends.
     pub(crate) fn take_from_anyone(&mut self) -> Option<Posted> {
         self.matching.take_from_anyone()
     }

@@ -1,7 +1,7 @@
-//! Incoming bulk: the packets of a batch that continue a fragment of a long message, each with only
-//! the next fragment. They differ from their predecessor in number and offset only
-//! ([`FragmentHead`]), so heads are compared, payloads are placed one by one, and the bookkeeping
-//! is done once for all. Any other packet ends the run.
+//! Incoming bulk: packets of one batch that continue a fragment of a long message, each with just
+//! the next fragment. They differ from the packet before in number and offset only
+//! ([`FragmentHead`]), so their heads are compared instead of parsed, payloads are placed one by
+//! one, and the bookkeeping is done once for the run. Any other packet ends the run.
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
@@ -25,7 +25,7 @@ pub(crate) struct Expected {
     header: Header,
     /// The frame of the packet before.
     data: Data,
-    /// Fragments that are granted, missing, and in the message.
+    /// Fragments that are granted and missing, up to the end of the message.
     most: u64,
 }
 
@@ -42,7 +42,7 @@ impl Expected {
 }
 
 impl Incoming {
-    /// Describes the packets that must follow; `None`: no run is possible.
+    /// Describes the packets that may continue the run; `None`: no run is possible.
     pub(crate) fn expect_run(
         &self,
         cfg: &Config,
@@ -64,8 +64,8 @@ impl Incoming {
             return None;
         }
         let at = conn.path_by_send_code(header.path.swap_bytes())?;
-        // Then the next numbers are new and in range. (Native mode counts only where packets may be
-        // sent again by others.)
+        // The run starts at the highest number so far: its numbers are new and within the window.
+        // (In native mode packets are counted only where a replay is possible.)
         let counted = cfg.reliable || cfg.key_mark != 0;
         if counted && conn.paths[at].acks.end() != number {
             return None;
@@ -126,7 +126,8 @@ impl Incoming {
                 sum: u64::from_le_bytes(sum),
                 seed: sum_seed(header.src_id, data.number, reply, offset, len),
                 algorithm,
-                // No byte of the range is there yet.
+                // No byte of this range is stored yet, so the payload may be summed while it is
+                // copied.
                 verify_first: false,
             };
             let landing = inbound.landing(expected.key, offset, len as u64);

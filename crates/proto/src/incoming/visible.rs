@@ -32,7 +32,7 @@ fn unsummed(bytes: &[u8]) -> Payload<'_> {
     }
 }
 
-/// Stores a payload if its sum is correct. Returns whether it is.
+/// Stores a payload if its sum is correct. Returns whether the sum was correct.
 pub(crate) fn show_payload(
     cfg: &Config,
     landing: &Landing,

@@ -14,8 +14,8 @@ use crate::state::transfer::{Inbound, InboundState, Keys};
 use marline_wire::{blocks, Frame, Header, Hello, Rkey, Written, BLOCK_BYTES, FLAG_READ_REPLY};
 
 impl Incoming {
-    /// Asks the owner to register the memory of a message, as a whole, on rails that could write
-    /// it, if the message is suitable.
+    /// If the message is suitable, asks the owner to register all of its memory on the rails that
+    /// could write it.
     pub(crate) fn want_keys(&mut self, ctx: &mut Context<'_>, key: Key) {
         let Some(inbound) = self.inbounds.get(key) else {
             return;
@@ -68,8 +68,8 @@ impl Incoming {
         }
     }
 
-    /// Handles a write notification: the fragment has arrived if the bytes in its place have the
-    /// correct sum.
+    /// Handles a write notification. The fragment counts as arrived if the bytes at its place have
+    /// the correct sum.
     pub(crate) fn take_written(
         &mut self,
         ctx: &mut Context<'_>,
@@ -166,7 +166,7 @@ impl Inbound {
 }
 
 impl Keys {
-    /// Ends a message's keys; must precede the end of the message or of its memory.
+    /// Ends a message's keys; call it before the message or its memory ends.
     pub(super) fn end(&self, ctx: &mut Context<'_>, key: Key) {
         if self.asked && !ctx.cfg.errs(Mutation::KeepKeys) {
             ctx.events.push_back(Event::Deregister {

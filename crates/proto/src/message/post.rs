@@ -14,14 +14,15 @@ impl Node {
     }
 
     /// Posts a send whose payload, whatever its length, leaves only after a receive has matched the
-    /// request: for a send that must not complete earlier (packets are acknowledged on arrival,
-    /// matched or not), or is better copied only once ([`Node::copies_once`]).
+    /// request. For a send that must not complete before the match (packets are acknowledged on
+    /// arrival, matched or not), and for one that is better copied only once
+    /// ([`Node::copies_once`]).
     pub fn post_asked(&mut self, spec: &SendSpec) -> bool {
         self.post_message(spec.handle, spec.peer, head_of(spec), true)
     }
 
-    /// Posts a message with this head, whose number and sum flag are set here; `waits`: send only a
-    /// request first. `false`: the peer is gone.
+    /// Posts a message with this head; its number and sum flag are set here. `waits`: only a
+    /// request is sent first. `false`: the peer is gone.
     #[inline(always)]
     pub(crate) fn post_message(
         &mut self,
@@ -94,8 +95,8 @@ impl Node {
         }
     }
 
-    /// Registers (`waits`) or unregisters an operation, other than a message, that waits for the
-    /// peer: meanwhile the peer gets keepalive probes, and [`Node::peer_gone`] reports its end.
+    /// Registers (`waits`) or unregisters an operation other than a message that waits for the
+    /// peer. Meanwhile the peer gets keepalive probes, and [`Node::peer_gone`] reports its end.
     pub fn watch_peer(&mut self, now_ns: u64, peer: PeerId, waits: bool) {
         if waits {
             self.ensure_conn(peer);
@@ -110,19 +111,19 @@ impl Node {
         self.context().touch_soon(peer, now_ns);
     }
 
-    /// Looks for an unexpected message; with `claim` it is set aside for `recv_claimed`.
+    /// Looks for an unexpected message; with `claim` the message is set aside for `recv_claimed`.
     pub fn peek(&mut self, spec: &RecvSpec, claim: bool) -> Option<(Peeked, Option<Claim>)> {
         self.incoming.peek(spec, claim)
     }
 
-    /// Receives a claimed message into `handle`. `false`: it is gone (its sender died).
+    /// Receives a claimed message into `handle`. `false`: its sender died and the message is gone.
     pub fn recv_claimed(&mut self, claim: Claim, spec: &RecvSpec, now_ns: u64) -> bool {
         let (incoming, mut ctx) = self.incoming();
         incoming.recv_claimed(&mut ctx, claim, spec, now_ns)
     }
 
-    /// Discards a claimed message and returns its description. `None`: it is gone (its sender
-    /// died).
+    /// Discards a claimed message and returns its description. `None`: its sender died and the
+    /// message is gone.
     pub fn discard_claimed(&mut self, claim: Claim) -> Option<Peeked> {
         let (incoming, mut ctx) = self.incoming();
         incoming.discard_claimed(&mut ctx, claim)
@@ -136,13 +137,14 @@ impl Node {
             .is_some()
     }
 
-    /// Returns whether messages are still in flight into a cancelled multi-receive: the last one's
-    /// event ends it.
+    /// Returns whether messages are still in flight into a cancelled multi-receive: the event of
+    /// the last of them ends the receive.
     pub fn still_receives(&self, handle: u32) -> bool {
         self.incoming.receives().still_receives(handle)
     }
 
-    /// Cancels any posted receive, for closing. Returns its handle; `None`: no more are posted.
+    /// Cancels one posted receive, whichever, and returns its handle; for closing. `None`: no
+    /// receive is posted.
     pub fn take_posted(&mut self) -> Option<u32> {
         let posted = self.incoming.receives_mut().take_any()?;
         self.directory.unwatch(&posted.spec);

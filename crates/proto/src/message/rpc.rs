@@ -1,21 +1,21 @@
 //! RPCs: short messages between engines (remote writes, atomics and their replies). Like all
-//! messages they arrive exactly once and in order, but match no receive: each goes to the owner
-//! when it is complete, and no later message is matched before it. Its memory is free at once, so
-//! RPCs may use the credit that is reserved for requests.
+//! messages they arrive exactly once and in order, but they match no receive: each goes to the
+//! owner when it is complete, and no later message is matched before it. Their memory is freed at
+//! once, so they may use the credit reserved for requests.
 
 use crate::base::types::PeerId;
 use crate::node::Node;
 use crate::state::transfer::SendKind;
 use marline_wire::{MsgHead, FLAG_RPC, FLAG_UNSUMMED};
 
-/// Bytes of the longest RPC. With its credit cost it fits the credit reserved for requests: an RPC
-/// gets through however many messages the peer has not received yet.
+/// Longest RPC in bytes. Its credit cost fits the credit reserved for requests, so that an RPC gets
+/// through even if the peer has many unreceived messages.
 pub const RPC_MAX: usize = 4_096;
 
 impl Node {
-    /// Posts an RPC of `len` bytes of `handle` (at most [`RPC_MAX`]), with two words for the
-    /// peer's owner. `false`: the peer is gone (no event follows), or is this endpoint itself,
-    /// which needs no RPCs.
+    /// Posts an RPC of `len` bytes of `handle` (at most [`RPC_MAX`]), with two words for the peer's
+    /// owner. `false`: the peer is gone (no event follows), or is this endpoint, which needs no
+    /// RPCs.
     pub fn post_rpc(&mut self, handle: u32, peer: PeerId, words: (u64, u64), len: u64) -> bool {
         debug_assert!(len <= RPC_MAX as u64);
         let head = MsgHead {
@@ -28,9 +28,9 @@ impl Node {
         !self.is_loopback(peer) && self.post_message(handle, peer, head, false)
     }
 
-    /// Lengthens the call whose first word is `words.0` to `len` bytes (at most [`RPC_MAX`]) and
-    /// changes its second word, if it is the message posted last to a peer and nothing of it has
-    /// left; its handle.
+    /// Lengthens the RPC whose first word is `words.0` to `len` bytes (at most [`RPC_MAX`]) and
+    /// changes its second word, if it is the last message posted to a peer and nothing of it has
+    /// left. Returns its handle.
     pub fn extend_call(&mut self, peer: PeerId, words: (u64, u64), len: u64) -> Option<u32> {
         debug_assert!(len <= RPC_MAX as u64);
         let flag = self.cfg.sum_flag(len);

@@ -37,7 +37,7 @@ impl<'a, 'b> Builder<'a, 'b> {
 }
 
 impl Builder<'_, '_> {
-    /// Adds HELLO to a packet; every packet has it until it is acknowledged.
+    /// Adds HELLO to a packet; every packet carries HELLO until it is acknowledged.
     pub(crate) fn greet(&mut self, cfg: &Config, local: &Local, conn: &Conn) {
         if conn.session.hello_acked {
             return;
@@ -46,7 +46,7 @@ impl Builder<'_, '_> {
         // If the packet has no room for all rails, the peer learns of fewer.
         let room = Hello::rail_bytes_in(self.writer.room()).min(rails.len());
         let mut hello = local.hello(cfg, conn, &mut rails[..room]);
-        // A rail update must be complete: a peer that has a revision accepts no more of it.
+        // A rail update must have all rails: a peer takes each revision only once.
         if hello.revision > 0 && hello.rails.count() < local.named_addrs().len() {
             hello.revision = 0;
         }
@@ -86,9 +86,9 @@ pub(crate) fn add_credit(conn: &mut Conn, b: &mut Builder<'_, '_>) {
 }
 
 impl Builder<'_, '_> {
-    /// Returns whether the packet requests an ack. A packet with acks does not do so for its HELLO
-    /// alone if another unacknowledged packet has the HELLO too and will be retransmitted:
-    /// otherwise crossing acks would cause each other.
+    /// Returns whether the packet requests an ack. A packet with acks does not request one for its
+    /// HELLO alone if another unacknowledged packet carries HELLO and will be retransmitted:
+    /// otherwise acks of both sides would cause each other.
     pub(crate) fn wants_ack(&mut self, conn: &Conn) -> bool {
         let hello = matches!(self.frames[..], [FrameRef::Hello(_)]);
         if self.acks > 0 && hello && conn.asks() {

@@ -14,19 +14,20 @@ use crate::state::path::Path;
 use crate::state::transfer::SendKind;
 use marline_wire::{Frame, BLOCK_BYTES, EAGER_LEN, PACKET_MAX};
 
-/// Bulk waits for the best path rather than use a path that would finish this much later, unless
-/// all queued data takes as long anyway.
+/// If the best path has no room, bulk uses another path that finishes no later than twice the best
+/// path's time plus this. Otherwise bulk waits for the best path, unless all queued data takes as
+/// long anyway.
 const STALE_NS: u64 = 200_000;
-/// Messages counted as queued data, at most: enough to keep unequal paths busy.
+/// Messages counted as queued data, at most: enough to keep paths of unequal rates busy.
 const LOOK_AHEAD: usize = 8;
 
-/// Acks wait for the end of a message with at most so many bytes left: the longest eager message,
-/// two super-packets, which leave within tens of microseconds.
+/// If a message has at most this many bytes left, acks wait to go with its end: the longest eager
+/// message, two super-packets, leaves within tens of microseconds.
 const PIGGYBACK_MAX: u64 = 2 * PACKET_MAX as u64;
 
 impl Outgoing {
-    /// The path on which a batch of bulk would arrive first; `None`: wait for its congestion
-    /// window.
+    /// The path on which the next batch of bulk arrives first; `None`: wait for that path's
+    /// congestion window.
     pub(crate) fn bulk_path(&self, cfg: &Config, local: &Local, conn: &Conn) -> Option<usize> {
         let unproven = !conn.paths.iter().any(|p| p.usable());
         if unproven || cfg.policy == RailPolicy::Standby {
@@ -56,8 +57,8 @@ impl Outgoing {
         (soon || finish(at) <= self.all_arrived_ns(conn, all())).then_some(at)
     }
 
-    /// Time at which all queued data would have arrived if these paths shared it by their rates: a
-    /// slow path is worth using for data that arrives earlier.
+    /// Time at which all queued data would have arrived if these paths shared it by their rates. A
+    /// slow path is worth using for data that arrives earlier than that.
     fn all_arrived_ns(&self, conn: &Conn, paths: impl Iterator<Item = usize>) -> u64 {
         let sends = conn.tx.bulk.iter().take(LOOK_AHEAD);
         let sends = sends.filter_map(|&key| self.table.get(key));
@@ -70,9 +71,9 @@ impl Outgoing {
         product_over(queued, NS_PER_S, rate.max(1))
     }
 
-    /// The path of small packets, if an eager message is all there is to send. Then no acks wait on
-    /// another path until they leave alone, at either end; and for a single message, measured rates
-    /// do not tell which path finishes first.
+    /// The path of small packets, if one eager message is all there is to send. On another path
+    /// acks would wait, at either end, until they leave alone; and rates do not tell on which path
+    /// a single message arrives first.
     fn lone_path(&self, full: u32, conn: &Conn) -> Option<usize> {
         let mut waiting = conn.tx.bulk.iter().chain(&conn.tx.queue);
         let send = self.table.get(*waiting.next()?)?;
@@ -91,9 +92,10 @@ impl Outgoing {
         .then_some(at)
     }
 
-    /// True if the acks of path `at`, and credit, need no packet of their own: the next packet on
-    /// it, a write or the end of a message, takes them along. (A packet for them costs a system
-    /// call at both ends.) `urgent`: some are due and must not wait for several messages.
+    /// True if the acks of path `at`, and credit, need no packet of their own because a packet that
+    /// leaves next on the path (a write, or the end of a message) takes them along. (A separate
+    /// packet costs a system call at both ends.) `urgent`: some acks are due and must not wait for
+    /// several messages.
     pub(crate) fn acks_piggyback(
         &self,
         cfg: &Config,
@@ -118,8 +120,8 @@ impl Outgoing {
             && self.bulk_path(cfg, local, conn) == Some(at)
     }
 
-    /// True if a message ends within the next packets of bulk, and no queued message fits a packet
-    /// with others.
+    /// True if a message ends within the next packets of bulk, and no queued message could share a
+    /// packet with others.
     fn ends_soon(&self, cfg: &Config, conn: &Conn, at: usize) -> bool {
         let queued = conn.tx.queue.front().and_then(|&key| self.table.get(key));
         let path = &conn.paths[at];
@@ -171,9 +173,9 @@ impl Outgoing {
         }
     }
 
-    /// The message that bulk continues with: one that was begun, or the next eager message. In a
-    /// batch it must be too long for one packet; otherwise `add_heads` has just rejected it (too
-    /// long for the path of small packets, or beside HELLO, or no window there).
+    /// The message that bulk continues with: one that has begun, or the next eager message. In a
+    /// batch that message must be too long for one packet. Otherwise `add_heads` has just rejected
+    /// it: too long for the path of small packets, or beside HELLO, or no window there.
     pub(crate) fn next_bulk(
         &mut self,
         ctx: &mut Context<'_>,
@@ -219,7 +221,7 @@ impl Outgoing {
 impl Path {
     /// Time at which `bytes` more would have arrived, by the measured rate.
     fn finish_ns(&self, bytes: u64) -> u64 {
-        // Unmeasured: 1 GB/s, so that the path is tried.
+        // Without a measured rate assume 1 GB/s, so that the path is tried.
         let rate = match self.congestion.share_bytes_per_s() {
             0 => 1 << 30,
             rate => rate,

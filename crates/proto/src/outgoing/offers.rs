@@ -21,7 +21,7 @@ use marline_wire::{
 /// Longest message to advertise, in bytes. Its segments have 4 MiB, and each sum is computed with
 /// the engine locked.
 const OFFERED_MAX: u64 = 1 << 30;
-/// Most offers in one packet: each needs a sum before the packet can leave.
+/// Most offers in one packet: the packet cannot leave before the sum of each is computed.
 const OFFERS_MAX: usize = 4;
 
 impl Outgoing {
@@ -127,7 +127,7 @@ impl Outgoing {
         }
     }
 
-    /// Adds the offer of a later segment, and queues the next one; `false`: no room.
+    /// Adds the offer of a later segment, and queues the one after it; `false`: no room.
     pub(crate) fn add_segment(
         &mut self,
         cfg: &Config,
@@ -159,7 +159,7 @@ impl Outgoing {
         true
     }
 
-    /// Marks the segments that the receiver of a message has read: they are not sent.
+    /// Marks the segments that the receiver of a message has read, so that they are not sent.
     pub(crate) fn on_have(&mut self, ctx: &mut Context<'_>, peer: PeerId, have: &Have) {
         let least = ctx.cfg.segment_min;
         let Some(conn) = ctx.conn(peer) else { return };

@@ -205,8 +205,8 @@ impl Outgoing {
         Some(len)
     }
 
-    /// Adds whole fragments of a message to a packet while they fit, as fragments may be smaller
-    /// than a packet. All full packets of a message then look alike.
+    /// Adds further whole fragments of a message to a packet while they fit, since fragments may be
+    /// smaller than a packet. All full packets of a message are then alike.
     pub(crate) fn push_more(&mut self, cfg: &Config, key: Key, b: &mut Builder<'_, '_>) {
         loop {
             let Some(send) = self.table.get(key) else {
@@ -287,8 +287,8 @@ impl Outgoing {
         self.finish_if_done(ctx, key);
     }
 
-    /// Counts bytes that leave without software reliability as arrived; the message ends when
-    /// `finish_natives` is called.
+    /// Counts bytes sent without software reliability as arrived; `finish_natives` ends the
+    /// message.
     pub(crate) fn left_natively(&mut self, key: Key, offset: u64, len: u64) {
         if let Some(send) = self.table.get_mut(key) {
             send.acked.insert(offset / BLOCK_BYTES, blocks(len));
@@ -302,7 +302,7 @@ impl Outgoing {
         !self.native_done.is_empty()
     }
 
-    /// Ends messages whose last byte left without software reliability.
+    /// Ends messages whose last byte was sent without software reliability.
     #[cold]
     pub(crate) fn finish_natives(&mut self, ctx: &mut Context<'_>) {
         while let Some(key) = self.native_done.pop() {
@@ -346,10 +346,10 @@ impl Outgoing {
     /// Ends every send to a peer that is gone.
     pub(crate) fn end_peer(&mut self, ctx: &mut Context<'_>, peer: PeerId, arrived: Option<u32>) {
         let there = |send: &SendXfer| {
-            // A remote write that arrived completely may have been refused.
+            // A remote write may be refused even after all its bytes arrived.
             let put = send.head.flags & FLAG_PUT != 0;
             let message = matches!(send.kind, SendKind::Eager | SendKind::Rendezvous) && !put;
-            // Numbers wrap around; fewer than half of them are in flight.
+            // Numbers wrap around; fewer than half of all numbers are in flight.
             let before = |below: u32| (below.wrapping_sub(send.head.number) as i32) > 0;
             message && arrived.is_some_and(before)
         };
@@ -402,8 +402,8 @@ impl SendXfer {
     }
 }
 
-/// Rounds a number of bytes from a peer, for a message of `total` bytes, down to whole blocks: a
-/// fragment must not end within a block unless it is the message's last.
+/// Rounds a byte count that a peer sent, for a message of `total` bytes, down to whole blocks: only
+/// a message's last fragment may end within a block.
 pub(crate) fn whole_blocks(bytes: u64, total: u64) -> u64 {
     if bytes >= total {
         total

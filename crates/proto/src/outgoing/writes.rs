@@ -24,7 +24,7 @@ pub(crate) struct NextWrite {
 }
 
 impl Outgoing {
-    /// The next write on a path, if it is allowed at all.
+    /// The next write on a path, if the path and the message allow one.
     pub(crate) fn next_write(
         &self,
         cfg: &Config,
@@ -67,13 +67,13 @@ impl Outgoing {
         conn.paths[at].link.may_write() && self.next_write(cfg, local, conn, at).is_some()
     }
 
-    /// Returns whether the next transmission on a path is a write to a place by its key. Its bytes
-    /// must not be used to fill up packets.
+    /// Returns whether the next transmission on a path is a write to a place named by a key. The
+    /// bytes of such a message must not fill up packets.
     pub(crate) fn placed_next(&self, cfg: &Config, local: &Local, conn: &Conn, at: usize) -> bool {
         conn.paths[at].to.writes == RailWrites::Keyed && self.writes_next(cfg, local, conn, at)
     }
 
-    /// Requeues a written fragment: it and the rest of the message are sent in packets.
+    /// Requeues a written fragment: the fragment and the rest of the message are sent in packets.
     pub(crate) fn requeue_written(&mut self, key: Key, offset: u64, len: u32) {
         let Some(send) = self.table.get_mut(key) else {
             return;

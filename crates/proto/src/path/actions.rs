@@ -1,7 +1,8 @@
-//! Recovery of a connection's paths: what it reads of the node, and the actions that it returns.
+//! Recovery of a connection's paths: the parts of the node that it reads, and the actions that it
+//! returns.
 //!
-//! Decisions about paths change the connection alone. All that follows elsewhere (events, requests
-//! about links, a place in the run queue) is an action, and [`Node::recover`] applies the actions.
+//! Decisions about paths change the connection alone. All other effects (events, requests about
+//! links, a place in the run queue) are actions, which [`Node::recover`] applies.
 
 use crate::base::config::Config;
 use crate::base::stats::NodeStats;
@@ -19,18 +20,18 @@ pub(crate) struct Recovery<'a> {
     pub(crate) cfg: &'a Config,
     pub(crate) local: &'a Local,
     pub(crate) outgoing: &'a Outgoing,
-    /// Bytes granted to all peers that have not arrived.
+    /// Bytes granted to all peers that have not arrived yet.
     pub(crate) granted: u64,
     pub(crate) descheduled: &'a mut Descheduled,
     pub(crate) stats: &'a mut NodeStats,
     pub(crate) actions: Actions,
 }
 
-/// An action whose place among others matters.
+/// An action whose order among other actions matters.
 #[derive(Debug)]
 enum Action {
     Event(Event),
-    /// Path `0` takes a flow that no path on its link had before.
+    /// Path `0` takes an ECMP flow that no path on its link has used.
     NewFlow(usize),
 }
 
@@ -40,10 +41,10 @@ pub(crate) struct Actions {
     ready: bool,
     asks_links: bool,
     in_order: Vec<Action>,
-    /// Links that no path uses any more: local rail, number there.
+    /// Links that no path uses any more: local rail, and the rail's number of the link.
     unused: Vec<(usize, u32)>,
     enters_hosts: bool,
-    /// Addresses that a path had before.
+    /// Addresses that paths had before.
     left: Vec<RailAddr>,
 }
 
@@ -64,7 +65,7 @@ impl Actions {
         self.in_order.extend(events.into_iter().map(Action::Event));
     }
 
-    /// Path `at` takes a flow that no path on its link had before.
+    /// Path `at` takes an ECMP flow that no path on its link has used.
     pub(crate) fn new_flow(&mut self, at: usize) {
         self.in_order.push(Action::NewFlow(at));
     }
@@ -85,7 +86,7 @@ impl Actions {
         self.left.push(addr);
     }
 
-    /// A link is not used any more.
+    /// A link is no longer used.
     pub(crate) fn leave_link(&mut self, rail: usize, link: u32) {
         self.unused.push((rail, link));
     }

@@ -13,18 +13,18 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 /// Least length of a round on a reliable path (TCP, RC), whose rail may be retransmitting: TCP
-/// repeats its last packet after 8 ms, and again after 16 ms more.
+/// repeats its last packet after 8 ms, and again 16 ms later.
 const STALL_COMPARISON_NS: u64 = 30_000_000;
-/// Least length of a round on a reliable path that holds written bytes, which leave on another path
-/// only after this one is given up: long enough for one TCP retransmission.
+/// Least length of a round on a reliable path that holds written bytes, which can leave on another
+/// path only after this path is given up: long enough for one TCP retransmission.
 const WRITTEN_COMPARISON_NS: u64 = 10_000_000;
 /// Assumed rate of a path without a rate sample: 80 Mbit/s.
 const SLOW_BYTES_PER_S: u64 = 10_000_000;
-/// Reference paths probed for a comparison; two, since one probe may be lost.
+/// Reference paths probed for a comparison: two, since one probe may be lost.
 pub(crate) const REFERENCE_PATHS: usize = 2;
 
 impl Recovery<'_> {
-    /// Ends the comparison of a path whose time has come, or prolongs it.
+    /// Ends or prolongs the comparison of a path whose deadline has come.
     pub(crate) fn end_comparison(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         let Some(mut comparison) = path.health.comparison().copied() else {
@@ -43,8 +43,8 @@ impl Recovery<'_> {
                 if excused && comparison.grant_grace(now, lossy) {
                     path.health.set_comparison(Some(comparison));
                     if !lossy {
-                        // Rounds of a reliable path are long: other paths may have been idle
-                        // meanwhile.
+                        // Rounds of a reliable path are long: reference paths may have been idle
+                        // since their last probe.
                         ask_references(conn, at, self.local.full, REFERENCE_PATHS);
                         self.actions.mark_ready();
                     }
@@ -91,16 +91,18 @@ impl Conn {
 }
 
 impl Path {
-    /// Returns when a round of the comparison may be decided, and when it ends without a result.
+    /// Returns when a round of the comparison may be decided at the earliest, and when it ends
+    /// without a result.
     pub(crate) fn comparison_ends(&self, comparison: &Comparison) -> (u64, u64) {
         let round = match self.policy.lossy {
             true => {
-                // (A write may queue behind writes that were given up before.)
+                // (A write may queue behind earlier writes that were given up.)
                 let queue_ns = match comparison.holds_written() {
                     true => {
                         2 * (self.congestion).drains_or_ns(self.ring.in_flight(), SLOW_BYTES_PER_S)
                     }
-                    // The answer may queue behind a write by the peer, which is sent as a whole.
+                    // The answer may queue behind one of the peer's writes, which is sent as a
+                    // whole.
                     false if comparison.expects() => {
                         (self.congestion).takes_or_ns(CWND_FLOOR / 2, SLOW_BYTES_PER_S)
                     }
@@ -121,7 +123,8 @@ impl Path {
         comparison.ends(self.policy.lossy, round)
     }
 
-    /// A comparison that begins now. (`holds_written` may look at many packets, once.)
+    /// A comparison that begins now. (Looks once for written bytes in flight, among perhaps many
+    /// packets.)
     pub(crate) fn new_comparison(&self, now: u64, granted: u64) -> Comparison {
         let expects = granted > 0 && self.to.writes();
         Comparison::new(
@@ -132,10 +135,10 @@ impl Path {
         )
     }
 
-    /// Returns another round if the path would lose the comparison now, but the answer may still be
-    /// in the peer's send queue, behind data that arrives on this path. That is so while data
-    /// arrives at half the path's rate or more, up to two windows of a slow path: our probe may be
-    /// behind the first of them.
+    /// Returns another round if the path would lose the comparison now, although the answer may
+    /// still be in the peer's send queue, behind data that arrives on this path. The answer may be
+    /// there while data arrives at half the path's rate or more, up to two windows of a slow path:
+    /// our probe may have queued behind one of them.
     fn another_round(&self, now: u64, comparison: &Comparison) -> Option<Comparison> {
         let received = self.stats.bytes_received;
         let rate = match self.congestion.busy_bytes_per_s() {
@@ -154,10 +157,10 @@ impl Path {
 }
 
 /// Probes up to `most` other usable paths as reference paths. Preferred are paths whose rail has
-/// room, then paths that share no rail with path `at`, then the paths that were acknowledged last.
-/// A reference path whose probe is lost twice begins a comparison of its own. If all of 16 paths
-/// were probed at a loss of a tenth, each comparison would cause more than one other, without an
-/// end.
+/// room, then paths that share no rail with path `at`, then the paths acknowledged last. A
+/// reference path whose probe is lost twice begins a comparison of its own, so few are probed: with
+/// 16 paths and a loss of a tenth, each comparison would otherwise cause more than one other,
+/// without end.
 pub(crate) fn ask_references(conn: &mut Conn, at: usize, full: u32, most: usize) {
     let (local, remote) = (conn.paths[at].local, conn.paths[at].to.index);
     let order = |(i, path): (usize, &Path)| {

@@ -1,12 +1,12 @@
 //! Isolation of paths that corrupt packets, and which bytes of a message one checksum covers.
 //!
-//! A corrupted packet costs a retransmission, and many of them mean that a NIC, a cable or a port
-//! is failing. Only the receiver can tell corruption from loss, and only the sender can choose
-//! another path. So the receiver counts ([`Damage`]) and above the limit sends CORRUPT, reliably,
-//! over any path. The sender then takes the path down and isolates it ([`Isolation`]): full
-//! packets, wholly covered by the head's CRC, must arrive many times in a row before the path is
-//! reinstated. The number doubles with each relapse, so that a path with rare corruption is not
-//! reinstated again and again.
+//! A corrupted packet costs a retransmission; many of them mean that a NIC, a cable or a port is
+//! failing. Only the receiver can tell corruption from loss, and only the sender can choose another
+//! path. So the receiver counts damage ([`Damage`]) and above the limit sends CORRUPT, reliably,
+//! over any path. The sender then takes the path down and isolates it ([`Isolation`]): before the
+//! path is reinstated, full packets, wholly covered by the head's CRC, must arrive many times in a
+//! row. The number doubles with each relapse, so that a path with rare corruption is not reinstated
+//! again and again.
 //!
 //! The last usable path is never left. If every path is as bad, all are used.
 
@@ -30,8 +30,9 @@ const ANSWER_NS: u64 = 30_000_000;
 const ALL_CORRUPT_NS: u64 = 1_000_000_000;
 
 impl Path {
-    /// Asks the next probe of a path on trial, unless the last one may still be answered. `true`:
-    /// it was not; so from the start, and later.
+    /// Requests the next probe of an isolated path, unless the last probe may still be answered.
+    /// Returns true if the last probe counts as lost; the run of successful probes then starts
+    /// anew, and later.
     pub(crate) fn next_isolation_probe(&mut self, now: u64) -> bool {
         let shortest = ISOLATION_PROBE_NS.max(self.rtt.four_ns());
         let waits = self.ring.waiting() > 0;
@@ -41,7 +42,7 @@ impl Path {
         }
         let mut every_ns = shortest;
         if waits {
-            // (Not `clamp`: on a very slow path the shortest is longer than the cap.)
+            // (Not `clamp`: on a very slow path `shortest` exceeds the cap.)
             let doubled = 2 * self.probing.every_ns();
             every_ns = doubled.min(ISOLATION_PROBE_CAP_NS).max(shortest);
         }
@@ -53,8 +54,8 @@ impl Path {
 }
 
 impl Conn {
-    /// After an ack on a path that is not in use: returns the input that brings it up, if it may be
-    /// used again.
+    /// After an ack on a path that is not in use: returns the input that brings the path up, if it
+    /// may be used again.
     pub(crate) fn reinstated(&mut self, at: usize) -> Option<Input> {
         let alone = !self.others_answer(at);
         let path = &mut self.paths[at];
@@ -62,8 +63,8 @@ impl Conn {
         path.health.on_answer(alone, sent_ns)
     }
 
-    /// True if any other path is healthy. (A path with some corruption carries more than a silent
-    /// one.)
+    /// True if any other path is healthy. (A path with some corruption still carries more than a
+    /// silent path.)
     fn others_answer(&self, at: usize) -> bool {
         let mut others = self.paths.iter().enumerate().filter(|(i, _)| *i != at);
         others.any(|(_, p)| p.healthy())
@@ -76,9 +77,9 @@ impl Conn {
 }
 
 impl Node {
-    /// Handles a packet whose head failed its CRC. If enough of its claimed header is right to find
-    /// a path, the path counts a corrupted packet; nothing else follows. Returns false if nothing
-    /// in the header names this node: the packet is foreign, not corrupted.
+    /// Handles a packet whose head failed its CRC. If enough of the claimed header is right to find
+    /// a path, a corrupted packet is counted there; nothing else happens. Returns false if nothing
+    /// in the header names this node: then the packet is foreign, not corrupted.
     pub fn on_bad_head(&mut self, bytes: &[u8]) -> bool {
         let Some(header) = Header::claimed(bytes) else {
             return false;
@@ -126,8 +127,8 @@ impl Node {
 }
 
 impl Context<'_> {
-    /// Counts a rejected packet of a known path and returns the reason. A message that the packet
-    /// began is still expected, so the deadline of the peer, which may die meanwhile, is set.
+    /// Counts a rejected packet of a known path and returns the reason. Also sets the peer's
+    /// deadline: a message that the packet began is still expected, and the peer may die meanwhile.
     pub(crate) fn note_refused(
         &mut self,
         now: u64,
@@ -159,7 +160,7 @@ impl Context<'_> {
         }
     }
 
-    /// Counts a corrupted packet of a path; above the limit the sender is told.
+    /// Counts a corrupted packet of a path; above the limit, tells the sender.
     fn note_damage(&mut self, peer: PeerId, at: usize) {
         let limit = self.cfg.corrupt_limit_ppm;
         let Some(conn) = self.conn_mut(peer).filter(|_| limit > 0) else {
@@ -192,7 +193,7 @@ impl Recovery<'_> {
     /// Takes a corrupting path down if there is a better one; returns whether it did.
     fn leave_corrupt(&mut self, now: u64, conn: &mut Conn, at: usize) -> bool {
         if !conn.others_usable(at) {
-            // Isolated paths are no worse than this one.
+            // The isolated paths are no worse than this one: use all again.
             conn.all_corrupt_until = now + ALL_CORRUPT_NS;
             for at in 0..conn.paths.len() {
                 let path = &mut conn.paths[at];

@@ -1,10 +1,10 @@
-//! Links of paths: the connection between a path's two rails, which the engine opens and closes.
+//! Links of paths: connections between two rails, which the engine opens and closes.
 //!
-//! The node asks for a link ([`Node::poll_link`]) when a path is made. The engine answers with the
+//! The node asks for a link ([`Node::poll_link`]) when it makes a path. The engine answers with the
 //! number that the rail gave the link ([`Node::on_linked`]); packets of the path carry this number.
-//! Paths of connectionless rails send at once, whatever the state of their link. Paths of rails
-//! with connections send nothing before the link is up. When the link goes down, the path's packets
-//! in flight are requeued to other paths, and another link is asked for, with growing intervals.
+//! Paths of connectionless rails send at once, whatever the state of their link; paths of rails
+//! with connections send nothing before the link is up. When a link goes down, the path's packets
+//! in flight are requeued to other paths, and another link is asked for, at growing intervals.
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
@@ -34,33 +34,33 @@ pub enum LinkAsk {
         /// Address of the peer's rail.
         to: RailAddr,
     },
-    /// Packets of the path arrive on its link: the engine tells the rail.
+    /// Packets of the path arrive on its link: the engine reports that to the rail.
     Works {
         /// Local rail.
         rail: usize,
-        /// Number of the link there.
+        /// The rail's number of the link.
         link: u32,
     },
     /// Packets of the path remain unacknowledged again and again: the engine tells the rail.
     Silent {
         /// Local rail.
         rail: usize,
-        /// Number of the link there.
+        /// The rail's number of the link.
         link: u32,
     },
-    /// The path is silent: the rail may choose another ECMP route. If it does, the engine calls
-    /// [`Node::on_rerouted`].
+    /// The path is silent: the rail may choose another ECMP route. If the rail does, the engine
+    /// calls [`Node::on_rerouted`].
     Reroute {
         /// Local rail.
         rail: usize,
-        /// Number of the link there.
+        /// The rail's number of the link.
         link: u32,
     },
-    /// The path does not use this link any more.
+    /// The path no longer uses this link.
     Close {
         /// Local rail.
         rail: usize,
-        /// Number of the link there.
+        /// The rail's number of the link.
         link: u32,
     },
 }
@@ -68,17 +68,17 @@ pub enum LinkAsk {
 /// How a link ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEnd {
-    /// The connection was refused: the host at the other end says that it has no listener there
-    /// (see [`Node::on_refused`]).
+    /// The connection was refused: the host at the other end has no listener there (see
+    /// [`Node::on_refused`]).
     Refused,
-    /// The connection ended after all data that the peer had sent, as at the end of a process.
+    /// The connection ended after all data that the peer had sent, as when a process ends.
     Closed,
     /// The connection broke or got no answer.
     Broken,
 }
 
 impl Recovery<'_> {
-    /// Asks for another link of a path that lost its link, if the retry time has come.
+    /// Asks for another link of a path that lost its link, if its retry time has come.
     pub(crate) fn relink(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let link = &mut conn.paths[at].link;
         if link.retry_at().is_some_and(|due| due <= now) {
@@ -96,9 +96,10 @@ impl Recovery<'_> {
         }
     }
 
-    /// Tries another way to the peer's rail: other routes and cards may carry what comes from
-    /// another source port. A connection is made anew: some that lose packets take nothing any more
-    /// after a loss. (On a native path that would lose what is in flight, for good.)
+    /// Tries another route to the peer's rail. Packets from another source port may take other
+    /// switches and NICs. A connection is replaced by a new one, since some connections that lost
+    /// packets carry nothing afterwards. (Not on a native path, which would lose its packets in
+    /// flight for good.)
     pub(crate) fn reroute(&mut self, conn: &mut Conn, at: usize) {
         self.actions.new_flow(at);
         let path = &mut conn.paths[at];
@@ -119,7 +120,7 @@ impl Recovery<'_> {
 }
 
 impl Conn {
-    /// Notes which links of new paths are up and which rails are down; returns whether links are to
+    /// Notes which links of new paths are up and which rails are down. Returns whether links must
     /// be asked for.
     fn open_links(&mut self, local: &Local, now: u64) -> bool {
         let (connected, uptimes) = (&local.rails, &local.uptimes);
@@ -139,8 +140,8 @@ impl Conn {
 }
 
 impl Links {
-    /// A path takes a flow that no path on its link had before. (Its rail sends by another source
-    /// port only when a flow is newer than all before on the link.)
+    /// Gives a path an ECMP flow that no path on its link has used. (The rail changes the source
+    /// port only for a flow newer than all others on the link.)
     pub(crate) fn take_new_flow(&mut self, path: &mut Path, cfg: &Config) {
         let alone = cfg.errs(Mutation::CountFlowsAlone);
         let Some(link) = path.link.id.filter(|_| !alone) else {
@@ -218,7 +219,8 @@ impl Node {
         None
     }
 
-    /// Sets the link of a path, in answer to [`LinkAsk::Open`]. `up`: it already carries packets.
+    /// Sets the link of a path, in answer to [`LinkAsk::Open`]. `up`: the link already carries
+    /// packets.
     pub fn on_linked(&mut self, now_ns: u64, peer: PeerId, path: usize, link: u32, up: bool) {
         let Some(found) = self.conn_mut(peer).and_then(|c| c.paths.get_mut(path)) else {
             return;
@@ -233,14 +235,16 @@ impl Node {
     /// Notes that a rail chose another route for a link, in answer to [`LinkAsk::Reroute`].
     pub fn on_rerouted(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.of_link(now_ns, rail, link, |recovery, conn, at| {
-            // Other routes of a down path beside a path that carries are probing, not an event.
+            // If another path carries packets, a new route of a down path is part of probing, not
+            // an event.
             if conn.paths[at].usable() || !conn.carries_beside(at, recovery.cfg) {
                 recovery.actions.event(conn.path_rerouted(at));
             }
         });
     }
 
-    /// Another connection replaced a silent one. `of`: the largest segments of the old and the new.
+    /// A new connection replaced a silent one. `of`: the largest segments of the old connection and
+    /// of the new.
     pub fn on_segments(&mut self, now_ns: u64, rail: usize, link: u32, of: (usize, usize)) {
         self.of_link(now_ns, rail, link, |recovery, conn, at| {
             let event = conn.path_shrank(at, of, PathReason::Unanswered);
@@ -262,11 +266,11 @@ impl Node {
         });
     }
 
-    /// Notes that a link is down for good, and why. Its paths' packets in flight are requeued to
-    /// other paths, if there are any. The mere end of a connection is no evidence of a dead peer:
+    /// Notes that a link is down for good, and why. Packets in flight on its paths are requeued to
+    /// other paths, if there are any. The end of a connection alone is no evidence of a dead peer:
     /// hosts evict idle connections, and devices between them break some. It is a reason to probe
     /// the peer's other rails, on which nothing may be in flight. `word`: the owner's code of the
-    /// cause, reported with paths that are given up.
+    /// cause, which is reported with paths that are given up.
     pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32, how: LinkEnd, word: u32) {
         self.take_deferred();
         let believes = self.cfg.errs(Mutation::BelieveResets);
@@ -275,7 +279,7 @@ impl Node {
             false => Vec::new(),
         };
         self.of_link(now_ns, rail, link, |recovery, conn, at| {
-            // A peer that said BYE closes its links: no path failed.
+            // After BYE the peer closes its links: no path failed.
             let over = conn.session.is_over() || recovery.local.closing;
             if conn.paths[at].usable() && !over {
                 conn.begin_gap(at, true);

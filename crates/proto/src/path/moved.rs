@@ -1,9 +1,9 @@
 //! Rails whose address changes while they are in use (docs/design/moving-addresses.md).
 //!
 //! HELLO is sent again with the current rails and a revision. A peer that receives a newer revision
-//! opens the links of that rail's paths anew and probes these paths; an older HELLO changes
-//! nothing. Libraries without revisions use the other rails. A rail that waits for its interface
-//! has no address until then.
+//! opens the links of the changed rail's paths anew and probes these paths; an older HELLO changes
+//! nothing. Libraries without revisions use the other rails. A rail whose interface is gone has no
+//! address until the interface is back.
 
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
@@ -102,8 +102,9 @@ impl Context<'_> {
         self.standby_for_new(peer);
     }
 
-    /// Adds standby paths for new rails if standby rails of this peer are already in use: standby
-    /// paths are made for all paths at once, when none carries, which may have happened before.
+    /// Adds standby paths for a peer's new rails if standby rails of this peer are already in use.
+    /// Standby paths are made for all paths at once, when no path carries packets, which may have
+    /// been before these rails were known.
     fn standby_for_new(&mut self, peer: PeerId) {
         let (cfg, local) = (self.cfg, self.local);
         let stands_in = |path: &Path| local.rails[path.local as usize].standby;
@@ -132,8 +133,8 @@ impl Recovery<'_> {
         self.actions.mark_ready();
     }
 
-    /// The peer's rail of path `at` has a new address. Packets in flight are lost, and while other
-    /// paths carry, the path must answer at the new address before it carries again.
+    /// The peer's rail of path `at` has a new address. Packets in flight are lost. If other paths
+    /// carry packets, the path must first answer at the new address.
     fn change_address(&mut self, now: u64, conn: &mut Conn, at: usize, to: RailAddr) {
         if conn.paths[at].carries() {
             self.path_down(now, conn, at, PathReason::Moved);

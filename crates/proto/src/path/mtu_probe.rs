@@ -1,14 +1,14 @@
-//! Packet size of a path (path MTU discovery, RFC 8899): probed when the path is new, doubted when
-//! long packets are lost while short ones arrive, probed again after a while.
+//! Packet size of a path (path MTU discovery, RFC 8899): probed when the path is new, suspected
+//! when long packets are lost while short ones arrive, probed for growth after a while.
 //!
 //! A black hole sends no error. Its sign is a lost packet where a shorter packet, sent later,
-//! arrived. As that may be random, the path is probed: a padded probe of its longest packets' size,
-//! followed by a short reference packet. If the short one arrives several times and the padded one
-//! never does, the path shrinks to IPv4's minimum and the sizes in between are probed. Later the
-//! largest size is probed again, with growing intervals.
+//! arrived. That may be chance, so the path is probed: a probe padded to the size of its longest
+//! packets, then a short reference packet. If the short packet arrives several times and the padded
+//! probe never does, the path shrinks to IPv4's minimum and the sizes in between are probed. Later
+//! the largest size is probed again, at growing intervals.
 //!
 //! A path that passes no packet long enough for data is given up. If it is the last path, the peer
-//! counts as dead once this lasted for the silence timeout.
+//! counts as dead once this state has lasted for the silence timeout.
 
 use crate::base::types::{PathReason, PathState};
 use crate::path::actions::Recovery;
@@ -20,13 +20,13 @@ use crate::state::sent_packets::{FrameRef, SentState};
 use crate::tx::packet_builder::Builder;
 use marline_wire::Frame;
 
-/// Unanswered retransmissions of an unproven path before its probes leave alone. Until then the
-/// peer is probably just starting, and the same packet has the data that it needs.
+/// Unanswered retransmissions of an unproven path before its probes leave in packets of their own.
+/// Until then the peer is probably still starting, and needs the data in the same packet anyway.
 const LONE_AFTER: u16 = 4;
 
 impl Path {
-    /// Handles the first ack after retransmissions without an answer: an older packet that still
-    /// waits was overtaken.
+    /// Handles the first ack after unanswered retransmissions: an older packet that is still
+    /// unacknowledged was overtaken, and may be too long for the path.
     #[cold]
     pub(crate) fn doubt_resent(&mut self, now: u64) {
         let oldest = self.ring.oldest_waiting();
@@ -37,26 +37,26 @@ impl Path {
         }
     }
 
-    /// Notes that a packet of so many bytes arrived after it was declared lost.
+    /// Notes that a packet of `bytes` bytes arrived after it was declared lost.
     pub(crate) fn size_arrived_late(&mut self, bytes: usize) {
         if self.mtu.on_late_arrival(bytes) {
             self.stats.shrinks = self.stats.shrinks.saturating_sub(1);
         }
     }
 
-    /// True if the probe proves something only in a packet without long frames. `lost`: no path is
-    /// known to carry packets.
+    /// True if a probe must leave in a packet without long frames to prove anything. `lost`: no
+    /// path is known to carry packets.
     pub(crate) fn asks_alone(&self, lost: bool) -> bool {
         let doubted = match self.state() {
             PathState::Unproven => self.pto.backoff() >= LONE_AFTER,
             PathState::Down => lost || !self.health.is_isolated(),
-            // One probe of four: a silent peer gets few extra packets.
+            // One probe in four, so that a silent peer gets few extra packets.
             _ => (self.doubtful() && self.pto.backoff() % 4 == 2) || self.mtu.wants_short_probe(),
         };
         self.probing.is_requested() && doubted
     }
 
-    /// Probes for a larger size, if that is due.
+    /// Probes for a larger size if the raise timer has expired.
     fn raise_size(&mut self, now: u64) {
         if self.mtu.is_raise_due(now) && self.healthy() {
             self.probing.request_if(self.mtu.raise());
@@ -93,8 +93,8 @@ impl Recovery<'_> {
         self.actions.mark_ready();
     }
 
-    /// After an ack: checks whether a later packet overtook the size probe. Also starts a probe for
-    /// a larger size when due: only a path in use is probed.
+    /// After an ack: checks whether a later packet overtook the size probe, and starts the probe
+    /// for a larger size when due. Only a path in use is probed.
     #[inline]
     pub(crate) fn weigh_size(&mut self, now: u64, conn: &mut Conn, at: usize) {
         if conn.paths[at].mtu.is_pending(now) {
@@ -117,7 +117,7 @@ impl Recovery<'_> {
         self.actions.events(conn.size_report(at));
     }
 
-    /// Gives up a path on which no packet long enough for data passes, if there is another.
+    /// Gives up a path that passes no packet long enough for data, if there is another path.
     fn path_chokes(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let event = conn.path_shrank(at, (DATAGRAM_FLOOR, 0), PathReason::Size);
         self.actions.event(event);
@@ -126,8 +126,8 @@ impl Recovery<'_> {
 }
 
 impl Builder<'_, '_> {
-    /// Pads the probe of a path that is down: the path comes up when it passes long packets, not
-    /// when only short ones pass.
+    /// Pads the probe of a path that is down, so that the path comes up only if it passes long
+    /// packets.
     pub(crate) fn fill_probe(&mut self) {
         if self.frames.contains(&FrameRef::Ping { padded: false }) {
             let len = (self.writer.room().saturating_sub(8) / 8 * 8) as u16;
@@ -137,7 +137,7 @@ impl Builder<'_, '_> {
 }
 
 impl Conn {
-    /// True if the peer is heard, yet for `timeout_ns` no packet to it was acknowledged, or none
+    /// True if the peer is heard, but for `timeout_ns` no packet to it was acknowledged, or none
     /// long enough for data.
     pub(crate) fn delivers_nothing(&mut self, now: u64, timeout_ns: u64) -> bool {
         if !self.owes() {
@@ -151,7 +151,8 @@ impl Conn {
         unanswered || (usable.peek().is_some() && usable.all(full))
     }
 
-    /// How long nothing sent to the peer was acknowledged, or nothing long enough for data, in ns.
+    /// Time in ns for which nothing sent to the peer was acknowledged, or nothing long enough for
+    /// data.
     pub(crate) fn unanswered_ns(&self, now: u64) -> u64 {
         let small = self.paths.iter().filter_map(|p| p.mtu.no_data_since());
         let since = small.chain(self.life.unanswered_since).min();

@@ -1,12 +1,12 @@
-//! Outages as events for the owner: paths that go down, come back or become suspect, how many
-//! packets were requeued, and how long nothing was delivered to the peer.
+//! Outages as events for the owner: paths that go down, come back or become suspect, the number of
+//! requeued packets, and the time without any delivery to the peer.
 
 use crate::base::types::{Event, PathReason, PathState};
 use crate::state::conn::Conn;
 
 impl Conn {
     /// Notes when delivery stopped, because a packet on path `at` is late or the path failed.
-    /// `told`: the end of the gap is reported.
+    /// `told`: report the end of the gap.
     pub(crate) fn begin_gap(&mut self, at: usize, told: bool) {
         let Some((_, oldest)) = self.paths[at].ring.oldest_waiting() else {
             return; // nothing waits
@@ -35,7 +35,7 @@ impl Conn {
         }
     }
 
-    /// The event for path `at`, silent like all others, that tries another source port or
+    /// The event for path `at`, which is as silent as all others and tries another source port or
     /// connection.
     #[cold]
     pub(crate) fn path_rerouted(&mut self, at: usize) -> Event {
@@ -84,7 +84,7 @@ impl Conn {
         }
     }
 
-    /// Marks a path in use as suspect; returns the event if it was not before.
+    /// Marks a path in use as suspect. Returns the event, unless the path was suspect already.
     pub(crate) fn suspect(&mut self, at: usize) -> Option<Event> {
         if self.paths[at].state() != PathState::Up {
             return None;
@@ -94,7 +94,7 @@ impl Conn {
         Some(self.path_suspect(at, true, 0))
     }
 
-    /// Ends a delivery gap: path `at` delivered again. `cleared`: the path was suspect.
+    /// Ends a delivery gap, because path `at` delivered again. `cleared`: the path was suspect.
     #[cold]
     pub(crate) fn end_gap(&mut self, now: u64, at: usize, cleared: bool) -> [Option<Event>; 2] {
         let gap_ns = match self.life.gap_from {

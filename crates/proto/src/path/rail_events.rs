@@ -1,5 +1,5 @@
-//! Events of rails: down or up, no room, packets too big for a network on the way, refusals by a
-//! host without a listener (for datagrams and connections alike).
+//! Events of rails: down or up, no room, packets too big for a network on the way, and refusals by
+//! a host without a listener (of datagrams and connections alike).
 
 use crate::base::config::Config;
 use crate::base::evidence::Evidence;
@@ -11,20 +11,20 @@ use crate::state::conn::Conn;
 use crate::state::path::Path;
 use crate::state::session::Death;
 
-/// Refusals (ICMP port unreachable, or refused connections) that prove a dead process, if nothing
-/// was heard in between, every path that has worked was refused, and they lasted for one of the
-/// times below.
+/// Number of refusals (ICMP port unreachable, or refused connections) that prove a dead process. In
+/// addition nothing was heard in between, every path that has worked was refused, and the refusals
+/// lasted for one of the times below.
 const REFUSALS: u32 = 3;
-/// The time where no filter can be the cause: connections of the peer ended after all data that it
-/// had sent (FIN) and without a notice of idle eviction, or its name is one of this host.
+/// Time that refusals must last if no filter can be their cause: the peer's connections ended after
+/// all its data (FIN) without a notice of idle eviction, or the peer's name belongs to this host.
 const CERTAIN_NS: u64 = 100_000_000;
-/// The time where packets and connections are refused at once. A filter that refuses one kind lets
-/// the other pass; one that refuses both is rarer than killed processes, and reloads faster.
+/// Time that refusals must last if packets and connections are both refused. A filter that refuses
+/// one kind lets the other pass; filters that refuse both are rarer than killed processes, and
+/// reload faster.
 const BOTH_NS: u64 = 400_000_000;
-/// Where refusals are of one kind, as of a filter, and no other process of the host is reached:
-/// a firewall that is reloaded refuses for up to three seconds; one second more is for questions
-/// that a kernel repeats once a second. (Refusals and resets are soft errors, RFC 5461: what lasts
-/// is what counts.)
+/// Time that refusals of one kind must last if no other process of the host is reached. A firewall
+/// that reloads refuses for up to three seconds; one more second is for queries that a kernel
+/// repeats once a second. (Refusals and resets are soft errors, RFC 5461: only lasting ones count.)
 const ONE_KIND_NS: u64 = 4_000_000_000;
 
 impl Node {
@@ -48,8 +48,8 @@ impl Node {
         }
     }
 
-    /// Sets the local rails without room (bit n: rail n): no packets are built for them. Peers that
-    /// wait for a rail which has room again are queued.
+    /// Sets the local rails without room (bit n: rail n). No packets are built for them. Peers that
+    /// wait for a rail that has room again are queued.
     #[inline]
     pub fn set_full(&mut self, rails: u32) {
         let back = self.local.full & !rails;
@@ -59,15 +59,15 @@ impl Node {
         }
     }
 
-    /// Parks all peers that have packets to send, as no rail has room.
+    /// Parks all peers with packets to send, since no rail has room.
     #[cold]
     pub fn stall(&mut self) {
         self.run_queue.park(&mut self.directory);
     }
 
     /// Notes that a local rail has had no room for long: frames and acks of its paths leave on
-    /// other paths where possible. `stuck`: for so long that its paths are given up where others
-    /// work, and their packets in flight are requeued there.
+    /// other paths where possible. `stuck`: for so long that its paths are given up where other
+    /// paths work, and their packets in flight are requeued there.
     pub fn on_full(&mut self, now_ns: u64, rail: usize, stuck: bool) {
         self.take_deferred();
         if !self.cfg.reliable {
@@ -86,8 +86,8 @@ impl Node {
         }
     }
 
-    /// Notes that packets of more than `max` bytes do not pass on this link of a local rail:
-    /// packets in flight are requeued in smaller pieces.
+    /// Notes that packets of more than `max` bytes do not pass on this link of a local rail.
+    /// Packets in flight are requeued in smaller pieces.
     pub fn on_too_big(&mut self, now_ns: u64, rail: usize, link: u32, max: usize) {
         self.take_deferred();
         for index in 0..self.directory.peers.len() {
@@ -99,7 +99,7 @@ impl Node {
                 for at in 0..conn.paths.len() {
                     let path = &mut conn.paths[at];
                     let ours = path.is_on(rail, link);
-                    // A size probe that is too big does not affect packets in flight.
+                    // A size probe that is too big says nothing about the packets in flight.
                     if ours && path.mtu.on_too_big(max, now_ns) {
                         recovery.requeue_in_flight(conn, at);
                     }
@@ -110,11 +110,11 @@ impl Node {
         }
     }
 
-    /// Notes that the host at the other end of this link says that it has no listener there; the
-    /// process may be gone. A firewall says the same, and so does another host with the peer's
-    /// address (container bridges have the same address on every host). So only paths that have
-    /// worked count, or paths to names of this host, each of which belongs to one process for ever;
-    /// and all of them must be refused.
+    /// Notes that the host at the other end of this link has no listener there, so the process may
+    /// be gone. A firewall says the same, and so does another host with the peer's address
+    /// (container bridges have the same address on every host). So only two kinds of paths count:
+    /// paths that have worked, and paths to names of this host, each of which belongs to one
+    /// process for ever. All of them must be refused.
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
         for (peer, at) in self.directory.paths_on(rail, link) {
@@ -122,9 +122,9 @@ impl Node {
         }
     }
 
-    /// Counts a refused packet or `connection` on path `at`. When all paths that have worked are
-    /// refused, the standby paths behind them must be refused as well: a filter may refuse one kind
-    /// of rail and let the other pass.
+    /// Counts a refused packet or `connection` on path `at`. Once all paths that have worked are
+    /// refused, their standby paths must be refused as well: a filter may refuse one kind of rail
+    /// and let the other pass.
     pub(crate) fn count_refusal(&mut self, now: u64, peer: PeerId, at: usize, connection: bool) {
         let hasty = self.cfg.errs(Mutation::BelieveRefusals);
         let heeds_standby = !hasty && !self.cfg.errs(Mutation::AskNoStandby);
@@ -139,7 +139,7 @@ impl Node {
         conn.refusals.packets |= !connection;
         conn.refusals.connections |= connection;
         let parts = conn.bye.said > 0;
-        // A peer that is gone needs no BYE.
+        // A peer that is gone needs no BYE of ours.
         conn.bye.heard |= everywhere && parts;
         if everywhere && !parts && heeds_standby {
             self.recover(&mut conn, |recovery, conn| recovery.standby(conn));
@@ -150,7 +150,7 @@ impl Node {
         let everywhere = everywhere && (!heeds_standby || conn.is_refused_everywhere());
         let (evidence, least_ns) = conn.evidence(now, &self.cfg);
         let enough = conn.refusals.last(now, REFUSALS, least_ns);
-        // Packets that the peer sent while this process did not run may not be read yet.
+        // Packets that the peer sent while this process was descheduled may still be unread.
         let gone = everywhere && enough && !self.descheduled.is_standby(now);
         self.put(conn);
         if gone {
@@ -191,7 +191,7 @@ impl Recovery<'_> {
         self.actions.mark_ready();
     }
 
-    /// Handles a local rail of the connection that has had no room for long.
+    /// Handles that a local rail of the connection has had no room for long.
     fn on_full(&mut self, now: u64, conn: &mut Conn, rail: usize, stuck: bool) {
         for at in 0..conn.paths.len() {
             let path = &conn.paths[at];
@@ -216,11 +216,11 @@ impl Recovery<'_> {
 }
 
 impl Conn {
-    /// The kind of evidence in the refusals of a peer's paths, and how long they must last to prove
-    /// that the peer is dead.
+    /// The evidence in the refusals of a peer's paths, and how long they must last to prove that
+    /// the peer is dead.
     fn evidence(&self, now: u64, cfg: &Config) -> (Evidence, u64) {
         let mut refused = self.paths.iter().filter(|p| p.health.is_refused());
-        // (The other two mutations are not about time, so their time is the shortest.)
+        // (The other two mutations are not about time: the shortest time suits them.)
         let hasty = cfg.errs(Mutation::BelieveHiccups)
             || cfg.errs(Mutation::BelieveRefusals)
             || cfg.errs(Mutation::AskNoStandby);
@@ -239,9 +239,9 @@ impl Conn {
         }
     }
 
-    /// True if a refusal on path `at` is about the peer: the peer has answered on it, or on the
-    /// preferred rail before it, which has the same address; or no other process ever had the
-    /// address, as inside a host.
+    /// True if a refusal on path `at` says something about the peer: the peer has answered on this
+    /// path or on its preferred rail, which has the same address; or no other process can ever have
+    /// had the address, as inside a host.
     fn tells_of_peer(&self, at: usize) -> bool {
         let Some(path) = self.paths.get(at) else {
             return false;
@@ -250,14 +250,14 @@ impl Conn {
         path.is_proven() || path.to.kind.is_near() || self.paths.iter().any(before)
     }
 
-    /// True if every path whose refusal is about the peer was refused since it was heard.
+    /// True if, since the peer was heard, every path whose refusal is about the peer was refused.
     fn is_refused_everywhere(&self) -> bool {
         let mut all = 0..self.paths.len();
         all.all(|at| self.paths[at].health.is_refused() || !self.tells_of_peer(at))
     }
 
-    /// Probes all paths that have worked, except path `at`, where nothing in flight serves as a
-    /// probe.
+    /// Probes all paths that have worked, except path `at` and paths where packets in flight serve
+    /// as a probe.
     pub(crate) fn ask_beside(&mut self, at: usize) {
         for (other, path) in self.paths.iter_mut().enumerate() {
             path.probing
@@ -265,8 +265,8 @@ impl Conn {
         }
     }
 
-    /// Notes a refusal on path `at`; returns true if every path that has worked was refused since
-    /// the peer was heard. The others are probed, where nothing in flight serves as a probe.
+    /// Notes a refusal on path `at`. Returns true if every path that has worked was refused since
+    /// the peer was heard. The other paths are probed, unless packets in flight serve as a probe.
     fn note_refusal(&mut self, now: u64, at: usize) -> bool {
         if self.refusals.note(now) {
             self.paths
@@ -288,7 +288,7 @@ impl Conn {
 }
 
 impl Path {
-    /// True if a probe is possible and nothing in flight serves as one.
+    /// True if a probe is possible and no packet in flight serves as one.
     fn may_be_asked(&self) -> bool {
         !self.rail_down() && self.ring.waiting() == 0
     }

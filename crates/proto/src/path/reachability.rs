@@ -1,10 +1,10 @@
 //! Reachability of a peer. Reachability is lost while no path is known to carry packets. Each path
-//! may still carry one direction, in which case no path alone brings an answer.
+//! may then still work in one direction, so that no path alone brings an answer.
 //!
-//! Path states are then ignored. All paths are probed, at first each millisecond, then with
+//! Path states are ignored in that state. All paths are probed, first every millisecond, then with
 //! exponential backoff, but often enough that random loss alone cannot lose all probes before the
-//! peer counts as dead. Such probes carry `Header::FLAG_EVERYWHERE`, and the peer answers them on
-//! all of its paths, whatever their state, since its view may be wrong too. One answer proves a
+//! peer counts as dead. These probes carry `Header::FLAG_EVERYWHERE`: the peer answers them on all
+//! of its paths, whatever their state there, since that state may be stale. One answer proves a
 //! path.
 
 use crate::base::config::{Config, TIMEOUT_EXTENSION};
@@ -18,22 +18,22 @@ use crate::state::path::Path;
 
 /// First interval between two probes of a path.
 const ASK_EVERY_NS: u64 = 1_000_000;
-/// Least interval, per path, between two answers on all paths. Without it one probe on each path
-/// would cause about as many packets as the number of paths squared.
+/// Least interval, per path, between two answers on all paths. Without it, one probe on each of n
+/// paths would cause n squared answers.
 const ANSWER_EVERY_NS: u64 = 20_000;
 
-/// Unanswered probes on each path before a peer counts as silent. With a loss of one in three for
-/// probes and answers together, eight in a row are lost once in 9,000 times.
+/// Unanswered probes on each path before a peer counts as silent. If a third of all probes or
+/// answers is lost, eight in a row are lost once in 9,000 times.
 const ASKED_MIN: u8 = 8;
-/// Extensions of the timeout, at most, while our rails flap too often to probe. Where paths have
-/// had too few probes for another reason, [`TIMEOUT_EXTENSION`] extensions are given.
+/// Most extensions of the timeout while our rails flap too often to probe. If paths have had too
+/// few probes for other reasons, [`TIMEOUT_EXTENSION`] is the most.
 const FLAPS_TIME: u8 = 2 * TIMEOUT_EXTENSION;
 /// A timer served this late means that this process did not run (stopped, swapped): the peer's
 /// silence then proves nothing.
 const AWAY_NS: u64 = 500_000_000;
 
 impl Conn {
-    /// True if each path that could carry a probe has had enough of them, unanswered, that they
+    /// True if each path that could carry a probe has had so many unanswered probes that they
     /// cannot all have been lost. (`full`: rails without room.)
     fn was_asked(&self, full: u32) -> bool {
         let mut open = self
@@ -42,9 +42,9 @@ impl Conn {
             .filter(|p| !p.rail_down() && p.has_room(full));
         open.all(|p| p.probing.unheard(self.life.heard_ns) >= ASKED_MIN)
     }
-    /// True if a reliable connection (TCP, RC) is up, or was within the timeout. If the network
-    /// carries one direction only, the connection breaks; until then data or acks may wait on it
-    /// behind long messages.
+    /// True if a reliable connection (TCP, RC) is up, or was within the timeout: data or acks may
+    /// wait on it behind long messages. If the network carries one direction only, the connection
+    /// breaks before long.
     fn is_held_up(&self, now: u64, timeout_ns: u64) -> bool {
         let mut held = self.paths.iter().filter(|p| p.waits());
         held.any(|p| p.link.was_up(now, timeout_ns))
@@ -94,16 +94,15 @@ impl Conn {
         }
     }
 
-    /// Decides whether a packet on path `at` repeats the acks of other paths; returns true if so.
-    /// `alone`: no path is healthy; which path delivers acks is then unknown, so all doubtful paths
-    /// repeat them.
+    /// Returns whether a packet on path `at` repeats the acks of other paths. `alone`: no path is
+    /// healthy. It is then unknown which path delivers acks, so all doubtful paths repeat them.
     pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
         if self.paths[at].acks.take_echo() {
             self.reachability.echoes = self.paths.iter().any(|p| p.acks.echoes());
             return true;
         }
         let doubted = |p: &Path| p.doubtful() || p.state() == PathState::Down;
-        // (Acks without news are repeated by this packet only.)
+        // (Only news makes the other paths repeat acks; otherwise this packet alone does.)
         if alone && doubted(&self.paths[at]) && self.paths.iter().any(|p| p.acks.has_news()) {
             for (i, path) in self.paths.iter_mut().enumerate() {
                 if i != at && !path.rail_down() && doubted(path) {
@@ -115,7 +114,7 @@ impl Conn {
         false
     }
 
-    /// True if the peer is heard, but nothing sent to it was acknowledged for so long that it
+    /// True if the peer is heard, but nothing sent to it was acknowledged for so long that the peer
     /// counts as dead.
     pub(crate) fn is_undeliverable(&mut self, now: u64, local: &Local, cfg: &Config) -> bool {
         let timeout = cfg.silence_ns();
@@ -129,8 +128,8 @@ impl Conn {
         now.saturating_sub(since) >= most || !retransmit_or_probe
     }
 
-    /// True if a rail to the peer came back after `since`, and no rail was up for long enough to
-    /// resolve the peer's address (ARP).
+    /// True if a rail to the peer came back after `since`, but no rail has been up for long enough
+    /// to resolve the peer's address (ARP).
     fn flaps(&self, since: u64, now: u64, local: &Local, cfg: &Config) -> bool {
         let rails = self.paths.iter().map(|p| p.local as usize);
         let mut rails = rails.map(|rail| &local.uptimes[rail]);
@@ -140,15 +139,15 @@ impl Conn {
 }
 
 impl Context<'_> {
-    /// Handles a probe that says that the peer's reachability is lost: it is answered on all paths.
-    /// Paths that seem healthy here are probed, since that state may be stale.
+    /// Handles a probe of a peer that has lost reachability: answers on all paths. Paths that seem
+    /// healthy here are probed too, since that state may be stale.
     #[cold]
     pub(crate) fn restore_reachability(&mut self, now: u64, peer: PeerId, at: usize) {
         let unreachable = self.cfg.errs(Mutation::SayOnce);
         let Some(conn) = self.directory.conn_mut(peer).filter(|_| !unreachable) else {
             return;
         };
-        // Probes come on many paths at once; one answered probe is enough.
+        // Such probes come on many paths at once; answering one of them is enough.
         let pause_ns = ANSWER_EVERY_NS * conn.paths.len() as u64;
         if now < conn.reachability.answered_ns + pause_ns && conn.reachability.answered_ns > 0 {
             return;
@@ -164,7 +163,7 @@ impl Context<'_> {
 }
 
 impl Recovery<'_> {
-    /// True if the silence of a peer that owes an answer proves that it is dead. `due`: the
+    /// True if the silence of a peer that owes an answer proves that the peer is dead. `due`: the
     /// deadline that this call serves.
     pub(crate) fn is_silent(&self, now: u64, due: u64, conn: &mut Conn) -> bool {
         let Some(since) = conn.life.owed_since else {

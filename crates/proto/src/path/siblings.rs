@@ -1,7 +1,7 @@
 //! Other processes at an address that refuses a peer. A firewall that rejects everything refuses
-//! them as well; a host refuses only the process that is gone. So what is sent to them meanwhile
-//! tells the two apart, where it is acknowledged. (To hear them is not enough: a firewall that
-//! rejects what comes in lets pass what goes out.)
+//! them as well; a host refuses only the process that is gone. So packets to them, if acknowledged,
+//! tell the two apart. (Hearing them is not enough: a firewall may reject incoming packets and pass
+//! outgoing ones.)
 
 use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
@@ -10,20 +10,20 @@ use crate::state::context::Context;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// Siblings asked for each refusal: one may be stopped, or about to end as well.
+/// Siblings probed for each refusal: more than one, as one may be stopped or about to end as well.
 const ASKED: usize = 2;
 
 /// A path to another process at the same address.
 struct Sibling {
     peer: PeerId,
     at: usize,
-    /// When the newest packet left that arrived there.
+    /// When the newest packet left that reached this process.
     reached_ns: u64,
 }
 
 impl Context<'_> {
-    /// Every path of a peer is refused: other processes at its addresses are asked, and what has
-    /// reached them since the refusals began is noted.
+    /// Every path of a peer is refused: probes other processes at its addresses, and notes packets
+    /// that reached them since the refusals began.
     pub(crate) fn ask_siblings(&mut self, now: u64, conn: &mut Conn) {
         let mut siblings = self.siblings(conn);
         siblings.sort_unstable_by_key(|s| Reverse(s.reached_ns));
@@ -42,8 +42,8 @@ impl Context<'_> {
         }
     }
 
-    /// Paths that have worked to other processes, by the local rail and to the address of a path of
-    /// this peer that is refused. Only peers on the hosts of these addresses are looked at.
+    /// Paths to other processes that have worked, from the same local rail and to the same address
+    /// as a refused path of this peer. Looks only at peers on the hosts of these addresses.
     fn siblings(&self, conn: &Conn) -> Vec<Sibling> {
         let refused = conn.paths.iter().filter(|path| path.health.is_refused());
         let mut hosts: Vec<u64> = refused
@@ -65,7 +65,7 @@ impl Context<'_> {
     fn sibling(&self, conn: &Conn, peer: PeerId) -> Option<Sibling> {
         let pairing = self.local.pairing;
         let trusts = self.cfg.errs(Mutation::TrustSiblings);
-        // A firewall that comes and goes refuses them as well, now and then.
+        // A firewall that is switched on and off refuses the siblings too, from time to time.
         let passes = |c: &&Conn| trusts || !c.refusals.came_since(&conn.refusals);
         let other = self.directory.conn(peer).filter(passes)?;
         if other.session.is_over() {
@@ -97,7 +97,7 @@ mod tests {
     use core::sync::atomic::{AtomicUsize, Ordering};
     use marline_wire::{RailAddr, RailKind};
 
-    /// Hosts by the first two bytes of addresses; counts the comparisons of addresses.
+    /// A pairing whose hosts are the first two bytes of addresses; counts address comparisons.
     struct Counting(AtomicUsize);
 
     impl Pairing for Counting {
@@ -125,7 +125,7 @@ mod tests {
     const PEERS: u32 = 10_000;
     const ON_A_HOST: u32 = 10;
 
-    /// Processes that have answered, with one path each.
+    /// A node's parts with peers that have answered, with one path each.
     fn parts(pairing: &'static Counting) -> Parts {
         let mut parts = Parts::with_peers(u64::from(PEERS));
         parts.local.pairing = pairing;

@@ -1,9 +1,10 @@
-//! Standby rails: a path over one is made where the preferred rail before it does not carry.
+//! Standby rails: a path over a standby rail is made where the preferred rail before it does not
+//! carry packets.
 //!
-//! A standby rail has the address of the rail before it and the next index, so that each follows
-//! from the other ([`RailAddr::behind`]), and no message or table is needed. Until a standby rail
-//! is needed it has no path, no link and no connection. After that the path stays, in a higher
-//! tier: the preferred path carries again as soon as it works.
+//! A standby rail has the address of the rail before it and the next index, so each can be derived
+//! from the other ([`RailAddr::behind`]) without a message or table. Before it is needed, a standby
+//! rail has no path, link or connection. Afterwards its path stays, in a less preferred tier: the
+//! preferred path takes over as soon as it works.
 
 use crate::base::config::{Config, PATHS_MAX};
 use crate::path::actions::Recovery;
@@ -18,8 +19,8 @@ use marline_wire::{path_code, RailAddr};
 type Pairs = Vec<(usize, usize)>;
 
 impl Conn {
-    /// Adds for each path one between the two standby rails behind it, if there are any; returns
-    /// whether it added any.
+    /// Adds, for each path, a path between the standby rails of its two rails, if they exist.
+    /// Returns whether any was added.
     pub(crate) fn add_standby(&mut self, cfg: &Config, local: &Local) -> bool {
         let before = self.paths.len();
         for at in 0..before {
@@ -48,8 +49,8 @@ impl Conn {
 }
 
 impl Recovery<'_> {
-    /// Makes standby paths as no path to the peer carries. (The engine opens their links; the first
-    /// answer proves a path.)
+    /// Makes standby paths because no path to the peer carries packets. (The engine opens their
+    /// links; the first answer proves a path.)
     pub(crate) fn standby(&mut self, conn: &mut Conn) {
         if conn.add_standby(self.cfg, self.local) {
             self.ask_links_of(conn);
@@ -58,7 +59,7 @@ impl Recovery<'_> {
 }
 
 impl Local {
-    /// Pairs of our rails and the given rails of a peer. If no pair is without standby rails,
+    /// Pairs of our rails and the given rails of a peer. If there is no pair without standby rails,
     /// standby rails on both sides count too: a peer may reach only a standby rail here.
     pub(crate) fn pairs_with<'a>(&self, remotes: &'a [RailAddr]) -> (Cow<'a, [RailAddr]>, Pairs) {
         let (locals, pairing) = (self.addrs(), self.pairing);

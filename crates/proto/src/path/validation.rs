@@ -7,11 +7,11 @@ use crate::state::conn::Conn;
 use crate::state::health_table::Input;
 use crate::state::path::Path;
 
-/// Cap of the probe interval of a path that never worked (most likely without a route).
+/// Cap of the probe interval of a path that never worked (there is probably no route).
 const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 
-/// How long reachability must be lost before standby rails are used: descheduled peers answer
-/// sooner, and get no unnecessary connections.
+/// Time for which reachability must be lost before standby rails are used. Descheduled peers answer
+/// sooner, and cause no unnecessary connections.
 const STAND_IN_NS: u64 = 100_000_000;
 
 impl Recovery<'_> {

@@ -1,7 +1,7 @@
 //! Closing: BYE acknowledges all packets that arrived, and is repeated until acknowledged. (Without
-//! acks it is sent three times on each rail.) It also has the number of messages that arrived: a
-//! sender that requeued a message to another path no longer knows the contents of the first packet,
-//! and would take the message for lost if only that packet were acknowledged.
+//! acks it is sent three times on each rail.) BYE also has the number of messages that arrived:
+//! after a requeue a sender no longer knows which messages the first packet had, so an ack of that
+//! packet alone would leave them undelivered.
 
 use crate::base::types::{PeerId, Spans, Transmit};
 use crate::node::Node;
@@ -21,7 +21,7 @@ impl Node {
                 continue;
             };
             if conn.session.epoch.is_some() && !conn.session.is_over() {
-                // Without acks it is sent more often.
+                // Without acks nothing triggers a retransmission: send each BYE three times.
                 let times = if self.cfg.reliable { 1 } else { 3 };
                 conn.bye.due = times * conn.paths.len() as u16;
                 self.run_queue.mark_ready(&mut conn);
@@ -31,7 +31,7 @@ impl Node {
     }
 
     /// Returns whether every live peer acknowledged the BYE or sent its own. Until then a peer may
-    /// have to be told again that its messages were delivered.
+    /// still need to be told that its messages were delivered.
     pub fn all_acked_bye(&self) -> bool {
         let waits = |conn: &Conn| {
             conn.session.epoch.is_some() && !conn.session.is_over() && !conn.bye.heard
@@ -45,7 +45,7 @@ impl Node {
                 .any(waits)
     }
 
-    /// Builds one BYE.
+    /// Builds a BYE packet.
     pub(crate) fn bye_packet(
         &mut self,
         now: u64,
@@ -53,7 +53,7 @@ impl Node {
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
-        // Each on another path, among those whose rail works.
+        // Each BYE takes the next path in turn, among paths whose rail works.
         let byes = conn.bye.said.wrapping_add(1).max(1);
         let count = conn.paths.len();
         let mut turns = (0..count).map(|i| (byes as usize + i) % count);
@@ -75,8 +75,8 @@ impl Node {
         self.finish(now, conn, at, b, false, false)
     }
 
-    /// Handles a peer's BYE; all local messages below `arrived` had arrived there. The peer drained
-    /// its sends first; native packets overtaken by BYE are lost.
+    /// Handles a peer's BYE: all local messages below `arrived` have arrived there. The peer
+    /// drained its sends first; native packets that BYE overtook are lost.
     pub(crate) fn on_bye(&mut self, now: u64, peer: PeerId, arrived: u32) {
         let Some(conn) = self.conn_mut(peer) else {
             return;

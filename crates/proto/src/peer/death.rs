@@ -43,7 +43,7 @@ impl Node {
         incoming.note_death(&mut ctx, peer);
     }
 
-    /// Ends every operation that names a peer which will send nothing more. `arrived`: the peer's
+    /// Ends every operation that names a peer that will send nothing more. `arrived`: the peer's
     /// BYE reported that all messages below this number arrived.
     pub(crate) fn end_peer(&mut self, now: u64, peer: PeerId, arrived: Option<u32>) {
         let Directory {

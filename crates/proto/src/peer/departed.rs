@@ -1,8 +1,9 @@
-//! Peers that are gone are forgotten in two steps, so that a server with changing clients does not
-//! grow. First, when no work is left, the connection state goes, which is most of a peer's memory;
-//! the owner may retain the counters before. The address stays longer: otherwise a late packet
-//! would count as first contact, and its messages would arrive twice. It also stays as long as the
-//! owner has an address-vector entry for the peer, so that operations naming it fail at once.
+//! Forgets peers that are gone, in two steps, so that a server with changing clients does not grow.
+//! When no work with the peer is left, its connection state is freed, which is most of its memory;
+//! the owner may save the counters first. The address is kept longer: without it a late packet
+//! would count as first contact, and its messages would arrive twice. The address also stays as
+//! long as the owner has an address-vector entry for the peer, so that operations that name the
+//! peer fail at once.
 
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
@@ -12,15 +13,15 @@ use crate::state::directory::{Directory, Peer};
 use core::cmp::Reverse;
 use marline_wire::Address;
 
-/// From a peer's end to the removal of its connection state: a closing peer repeats BYE for 2 s and
-/// needs an answer each time.
+/// Time from a peer's end to the removal of its connection state: a closing peer repeats BYE for 2
+/// s and needs an answer each time.
 const PARTING_NS: u64 = 5_000_000_000;
-/// From then to the removal of its address: a packet is at most 2 minutes in flight (RFC 9293), and
-/// its answer as long.
+/// Time from the removal of the connection state to that of the address: a packet is in flight for
+/// at most 2 minutes (RFC 9293), and its answer for as long again.
 const NAME_KEPT_NS: u64 = 240_000_000_000;
 
-/// Interval of probes to a silent peer without an address-vector entry: no operation waits for it,
-/// so its death would go unnoticed.
+/// Interval of probes to a silent peer without an address-vector entry: no operation names this
+/// peer, so only these probes detect its death.
 const STRANGER_NS: u64 = 60_000_000_000;
 
 impl Directory {
@@ -60,7 +61,7 @@ impl Directory {
         self.reclaim_at = self.reclaim_at.min(at);
     }
 
-    /// Schedules the check of a peer that was heard and may have no owner's entry.
+    /// Schedules a later check of a peer that was heard and that the owner may not have named.
     pub(crate) fn met(&mut self, peer: PeerId, now: u64) {
         let departs = |c: &Conn| c.session.is_over();
         if !self.conn(peer).is_some_and(departs) {
@@ -92,7 +93,7 @@ impl Node {
         self.directory.change(peer.0, |entry| entry.named = true);
     }
 
-    /// Records that the owner has no entry for the peer any more.
+    /// Records that the owner no longer has an entry for the peer.
     pub fn unname(&mut self, peer: PeerId) {
         self.directory.change(peer.0, |entry| entry.named = false);
         let Some(entry) = self.directory.peers.get(peer.0 as usize) else {
@@ -108,14 +109,14 @@ impl Node {
         }
     }
 
-    /// Checks the peers whose check is due.
+    /// Checks the peers whose check is due, and frees those that are gone.
     pub(crate) fn reclaim_departed(&mut self, now: u64) {
         while self.directory.departed.at() <= now {
             let Some(Reverse((at, index))) = self.directory.departed.waiting.pop() else {
                 return;
             };
             let entry = self.directory.peers.get(index as usize);
-            // A later check replaced this one, perhaps for another peer in this slot.
+            // A later check has replaced this one, perhaps for another peer in this slot.
             let Some(entry) = entry.filter(|e| e.look_at_ns == at) else {
                 continue;
             };
@@ -136,7 +137,7 @@ impl Node {
         }
     }
 
-    /// Returns whether no work with a peer or its messages is left.
+    /// True if no work with the peer and none of its messages is left.
     fn is_left(&self, peer: PeerId) -> bool {
         let ended = |c: &Conn| c.session.is_over() && !c.listed.ready;
         let noted = self.pending.unkept.is_none() && self.pending.deferred_ack.is_none();
@@ -146,8 +147,8 @@ impl Node {
             && !self.outgoing.iter().any(|s| s.peer == peer)
     }
 
-    /// Frees the connection state of a peer that left ([`Event::PeerLeft`]). Operations that name
-    /// it fail, and its packets are refused.
+    /// Frees the connection state of a peer after [`Event::PeerLeft`]. Operations that name the
+    /// peer fail, and its packets are refused.
     pub fn forget(&mut self, peer: PeerId) {
         if !self.is_left(peer) {
             return self.directory.departs(peer, self.descheduled.last_poll_ns);

@@ -6,13 +6,12 @@ use crate::node::Node;
 use alloc::vec::Vec;
 use marline_wire::{Address, RailAddr, RailKind};
 
-/// The rails in an address, in order: peers use them for first contact.
+/// The rails in an address, in the order in which peers use them for first contact.
 ///
 /// Kinds with the widest reach come first ([`RailKind::BY_REACH`]), and within a kind the rails of
-/// lower index, as users list their preferred rails first. One rail of each network precedes a
-/// second rail of any: the first flight must get through while one network is down. An address has
-/// room for at least two networks; the remaining room is filled with further rails in the same
-/// order.
+/// lower index, as users list their preferred rails first. One rail of each network comes before a
+/// second rail of any network: first contact must succeed while one network is down. An address has
+/// room for at least two networks; the remaining room is filled in the same order.
 fn first_rails(rails: &[RailAddr], pairing: &dyn Pairing) -> Vec<RailAddr> {
     let mut wanted: Vec<&RailAddr> = rails.iter().filter(|rail| rail.is_some()).collect();
     let reach = |kind| RailKind::BY_REACH.iter().position(|k| *k == kind);

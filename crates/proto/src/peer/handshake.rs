@@ -1,5 +1,5 @@
-//! Handshake: HELLO, and the probes of a new path. In an all-to-all all peers meet at once, so each
-//! unnecessary packet is sent a million times.
+//! Handshake: HELLO, and the probes of a new path. In an all-to-all of a thousand ranks a million
+//! pairs meet at once, so no unnecessary packet may be sent.
 
 use crate::base::types::{DropReason, Event, PeerId};
 use crate::node::Node;
@@ -19,7 +19,7 @@ impl Node {
         }
     }
 
-    /// Finds the sender of a packet: by the slot hint, by id, or by its HELLO.
+    /// A repeated BYE needs an ack: the ack of the first one was lost.
     pub(crate) fn identify(&mut self, now: u64, packet: &Packet<'_>) -> Result<PeerId, DropReason> {
         let header = &packet.header;
         let hinted = self.directory.peers.get(header.dst_slot as usize);
@@ -67,7 +67,7 @@ impl Node {
         self.on_first_hello(now, &hello, proof)
     }
 
-    /// Handles the first HELLO of a peer, known by address or not.
+    /// Handles the first HELLO of a peer, whether its address is known or not.
     fn on_first_hello(
         &mut self,
         now: u64,

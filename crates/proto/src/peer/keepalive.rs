@@ -1,6 +1,6 @@
-//! Keepalive probes. Every peer with outstanding operations is probed. If a death is to end
-//! receives from any source, all peers are probed while such a receive waits: it names no peer, so
-//! without these probes it could wait forever for a dead one.
+//! Keepalive probes. Every peer with outstanding operations is probed. If deaths end receives from
+//! any source, all peers are probed while such a receive waits: it names no peer, and would
+//! otherwise wait forever for a dead one.
 
 use crate::base::types::PeerId;
 use crate::node::Node;
@@ -33,7 +33,7 @@ impl Node {
         any_source.batch_over(&self.cfg, end, peers, now);
     }
 
-    /// Probes a peer without outstanding operations; `false`: there is no such peer.
+    /// Probes a peer that has no outstanding operations; `false`: there is no such peer.
     pub(crate) fn keepalive_unused(&mut self, now: u64, peer: PeerId) -> bool {
         let Some(mut conn) = self.take(peer) else {
             return false;

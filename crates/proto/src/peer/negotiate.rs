@@ -1,8 +1,8 @@
 //! Negotiation of the payload algorithm, and refusal of peers with incompatible settings.
 //!
-//! Each HELLO has the algorithm that its sender requests and all that it can verify. Packets name
-//! their own algorithm in the header, so the agreement only decides which algorithm is *sent*.
-//! Until the peer's HELLO has come that is [`FIRST_ALGORITHM`].
+//! Each HELLO has the algorithm that its sender requests and all algorithms that it can verify.
+//! Every packet names its own algorithm in the header, so the agreement only decides what is
+//! *sent*. Until the peer's HELLO has come, [`FIRST_ALGORITHM`] is sent.
 
 use crate::base::config::Config;
 use crate::base::types::{Event, PeerId, Spans, Transmit};
@@ -12,8 +12,8 @@ use crate::state::context::Context;
 use alloc::boxed::Box;
 use marline_wire::{Hello, FIRST_ALGORITHM};
 
-/// Refusals sent per path. A peer without software reliability retransmits nothing that would
-/// trigger another refusal, so it is told as often as BYE is sent to it.
+/// Refusals sent per path. A peer without software reliability retransmits nothing that could
+/// trigger another refusal, so the refusal is repeated as often as a BYE would be.
 const REFUSALS: u16 = 3;
 
 impl Config {
@@ -23,16 +23,16 @@ impl Config {
         number < 32 && self.algorithms_mask() >> number & 1 == 1
     }
 
-    /// The algorithms known here as a mask for HELLO (bit n: number n).
+    /// Mask of the local algorithms for HELLO (bit n: number n).
     #[inline]
     pub(crate) fn algorithms_mask(&self) -> u32 {
         let known = self.algorithms.iter().filter(|n| **n < 32);
         known.fold(1 << FIRST_ALGORITHM, |mask, n| mask | 1 << n)
     }
 
-    /// The more trusted of both wishes, with [`FIRST_ALGORITHM`] in place of a wish that one side
-    /// does not know, because that side cannot rank it. So a peer can neither disable nor weaken
-    /// the local checksums, and both sides agree.
+    /// The more trusted one of both requests. [`FIRST_ALGORITHM`] replaces a request that one side
+    /// does not know and so cannot rank. A peer can then neither disable nor weaken the local
+    /// checksums, and both sides agree.
     fn agreed(&self, hello: &Hello<'_>) -> u8 {
         let both = |n: u8| self.knows_algorithm(n) && hello.algorithms >> n & 1 == 1;
         let wishes = [self.algorithm, hello.algorithm].map(|n| match both(n) {
@@ -47,8 +47,8 @@ impl Config {
 }
 
 impl Node {
-    /// Ends all operations with a peer of different settings, and tells it so: otherwise operations
-    /// that wait for its acks or data would wait forever.
+    /// Ends all operations with a peer whose settings differ, and tells the peer: otherwise its
+    /// operations would wait forever for acks or data.
     pub(crate) fn refuse_settings(&mut self, now: u64, peer: PeerId, hello: &Hello<'_>) {
         let reliable = self.cfg.reliable;
         let Some(conn) = self.conn_mut(peer) else {
@@ -75,8 +75,9 @@ impl Node {
         }
     }
 
-    /// Builds the HELLO for a refused peer, if one is due. It is not retransmitted: a peer with
-    /// software reliability repeats its HELLO until answered, and one without sends no acks.
+    /// Builds the HELLO for a refused peer, if one is due. This HELLO is not retransmitted: a peer
+    /// with software reliability repeats its own until answered, and a peer without it sends no
+    /// acks.
     pub(crate) fn refusal_packet(
         &mut self,
         now: u64,
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
     use marline_wire::RailList;
 
-    /// The algorithm agreed when one side wishes `mine` and the other `theirs`, knowing only
+    /// The algorithm agreed if one side requests `mine` and the other `theirs` and knows only
     /// `known`.
     fn agreed(mine: u8, theirs: u8, known: u32) -> u8 {
         let config = Config {
@@ -171,7 +172,7 @@ mod tests {
     fn a_peer_that_does_not_know_our_preference_cannot_weaken_it() {
         assert_eq!(agreed(2, 0, 0b11), 1, "sums are not switched off");
         assert_eq!(agreed(2, 3, 0b1011), 1);
-        // The peer's side: it sees a wish that it does not know.
+        // The peer's side, which does not know the requested algorithm.
         assert_eq!(agreed(0, 20, !0), 1);
     }
 }

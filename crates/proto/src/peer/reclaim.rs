@@ -1,6 +1,6 @@
-//! Shrinks the buffers of idle peers: with a thousand peers, rings grown in a single burst would
-//! add up. It runs in polls and needs no timer: a process that does not poll does not need the
-//! memory either.
+//! Shrinks the buffers of idle peers: with a thousand peers, rings that grew in one burst would add
+//! up. This runs in polls and needs no timer: a process that does not poll does not need the memory
+//! for other things either.
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
@@ -8,8 +8,8 @@ use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::directory::Directory;
 
-/// A peer unheard for this long is idle: longer than one step of most programs, so that memory used
-/// in each step stays, but short compared to a run.
+/// A peer unheard for this long is idle. Longer than one step of most programs, so that memory used
+/// in each step stays allocated; short compared to a run.
 const IDLE_NS: u64 = 1_000_000_000;
 
 impl Directory {
@@ -19,7 +19,7 @@ impl Directory {
         self.reclaim_at = self.reclaim_at.min(now + IDLE_NS);
     }
 
-    /// Shrinks the buffers of idle peers, and schedules the next check of the others.
+    /// Shrinks the buffers of idle peers, and schedules the next check of the other peers.
     fn reclaim_idle(&mut self, now: u64) {
         let Directory {
             oversized, peers, ..
@@ -60,12 +60,12 @@ impl Conn {
         self.tx.grants.clear();
     }
 
-    /// Returns whether its rings exceed the needs of a quiet peer.
+    /// Returns whether the connection's rings exceed the needs of a quiet peer.
     pub(crate) fn is_oversized(&self) -> bool {
         self.paths.iter().any(|p| p.ring.is_oversized())
     }
 
-    /// Shrinks its buffers if it is idle. Returns whether it did.
+    /// Shrinks the connection's buffers if the peer is idle. Returns true if it was.
     fn reclaim(&mut self, now: u64) -> bool {
         let idle = now.saturating_sub(self.life.heard_ns) >= IDLE_NS;
         let ended = self.session.is_over();

@@ -13,14 +13,14 @@ pub struct Silence {
     /// The peer was never heard.
     pub stranger: bool,
     /// Time in ns for which all paths that ever worked have been refused since the peer was last
-    /// heard; 0: not all are refused.
+    /// heard; 0: some path is not refused.
     pub refused_ns: u64,
     /// Mask of local rails that lead to the peer (bit n: rail n).
     pub rails: u32,
 }
 
 impl Node {
-    /// Calls `tell` for each silent peer that has owed a reply for at least `least_ns`.
+    /// Calls `tell` for each silent peer that has owed an answer for at least `least_ns`.
     pub fn for_each_silent(&self, now: u64, least_ns: u64, mut tell: impl FnMut(&Silence)) {
         if !self.cfg.reliable {
             return;

@@ -80,7 +80,8 @@ impl Node {
 }
 
 impl Recovery<'_> {
-    /// Handles an ack of packets on path `at`; `frames` are then those that it delivered.
+    /// Handles an ack of packets on path `at`; afterwards `frames` has the frames that it
+    /// delivered.
     fn on_ack(
         &mut self,
         now: u64,
@@ -139,15 +140,15 @@ impl Recovery<'_> {
             path.rise(now, input);
             self.actions.event(conn.path_changed(at, why, 0));
         }
-        // Otherwise the old state would hide that reachability is lost again.
+        // A stale loss of reachability would hide the next one.
         if conn.paths[at].healthy() {
             conn.reachability.regain();
         }
     }
 }
 
-/// The packet numbers that an ack covers: up to the newest packet that had arrived. (Masks extend
-/// up to 63 numbers beyond.)
+/// The packet numbers that an ack covers: up to the newest packet that had arrived. (The last mask
+/// may extend up to 63 numbers beyond that packet.)
 fn named_range(ack: &Ack<MasksView<'_>>) -> Range<u64> {
     let mut masks = ack.masks.iter().enumerate().rev();
     let newest = masks.find(|(_, mask)| *mask != 0);
@@ -157,8 +158,8 @@ fn named_range(ack: &Ack<MasksView<'_>>) -> Range<u64> {
     ack.base..ack.base + end
 }
 
-/// Appends a frame, or joins it with the last frame if it continues that (a run of fragments is
-/// then one range of blocks).
+/// Appends a frame, or joins it to the last frame if it continues that one (a run of fragments
+/// becomes one range of blocks).
 fn push_joined(frames: &mut Vec<FrameRef>, frame: FrameRef) {
     if let (
         Some(FrameRef::Data { xfer, offset, len }),
@@ -185,7 +186,7 @@ fn names_any(ack: &Ack<MasksView<'_>>, next: u64) -> bool {
     first.is_some_and(|(m, mask)| ack.base + 64 * m as u64 + (mask.trailing_zeros() as u64) < next)
 }
 
-/// Settles the packets that an ack names; returns true if any was new.
+/// Settles the packets that an ack names. Returns true if any of them was new.
 fn acknowledge(
     path: &mut Path,
     ack: &Ack<MasksView<'_>>,
@@ -226,7 +227,7 @@ fn acknowledge(
             }
             path.congestion
                 .on_delivered(acked.packets as u64 * sent.bytes as u64);
-            // (A size probe is a run of its own.)
+            // (A size probe is always a run of its own.)
             if path.mtu.is_probe(number) {
                 path.mtu.on_probe_acked(sent.bytes as usize, now);
             }

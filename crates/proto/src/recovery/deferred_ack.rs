@@ -1,6 +1,6 @@
-//! Deferred acks: processing of an incoming ack is deferred past the delivery of the message in the
-//! same packet, which the application waits for. In a ping-pong the ack is handled while the next
-//! message is in flight.
+//! Deferred acks: an incoming ack is processed only after the message in the same packet was
+//! delivered, since the application waits for the message. In a ping-pong the ack is processed
+//! while the next message is in flight.
 
 use crate::node::Node;
 use crate::state::conn::Conn;
@@ -8,12 +8,12 @@ use crate::state::path::FEW_PACKETS;
 use crate::state::pending::{DeferredAck, Pending};
 use marline_wire::{Ack, MasksView};
 
-/// Bytes in flight above which an ack is not deferred, as it makes room for queued data: two of the
-/// smallest packets that fill an Ethernet frame.
+/// With more bytes in flight than this, an ack is not deferred, since it makes room for queued
+/// data: two of the smallest packets that fill an Ethernet frame.
 const DEFERRED_BYTES_MAX: u64 = 2 * 1_472;
 
 impl Node {
-    /// Handles the deferred ack. Call before any code that uses what the ack settles.
+    /// Processes the deferred ack. Call this before code that uses anything that the ack settles.
     #[inline]
     pub(crate) fn take_deferred(&mut self) {
         if let Some(ack) = self.pending.deferred_ack.take() {
@@ -27,7 +27,7 @@ impl Node {
         let Some(conn) = self.conn_mut(*peer) else {
             return;
         };
-        // Packets sent since then wait from their own departure.
+        // The timer of packets sent after the ack's arrival starts at their own departure.
         if let Some(at) = conn.path_by_send_code(ack.path) {
             let path = &mut conn.paths[at];
             if let Some(sent_ns) = path.ring.oldest_waiting().map(|(_, sent)| sent.sent_ns) {
@@ -42,7 +42,7 @@ impl Node {
 }
 
 impl Pending {
-    /// Defers the ack at the head of a packet on path `at`, if possible; returns whether it did.
+    /// Defers the ack at the head of a packet on path `at`, if possible. Returns whether it did.
     #[inline]
     pub(crate) fn defer_ack(&mut self, now: u64, conn: &Conn, ack: &Ack<MasksView<'_>>) -> bool {
         let Some(ack) = ack.lone() else {

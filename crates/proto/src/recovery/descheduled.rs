@@ -6,8 +6,8 @@
 //! retransmission was spurious (the idea of Eifel, RFC 3522; each transmission has its own packet
 //! number, so an ack names the copy). While nearly all retransmissions are spurious, a path whose
 //! timer expires first probes on another path whether the peer runs. If the peer answers, packets
-//! still without an ack are retransmitted; if not, the retransmission waits as long as peers were
-//! silent lately. Where packets are lost the verdicts show it, and retransmissions are immediate.
+//! still without an ack are retransmitted; if not, the retransmission waits for as long as recent
+//! silences lasted. Where packets are lost the verdicts show it, and retransmissions are immediate.
 
 use crate::base::config::Config;
 use crate::state::conn::Conn;
@@ -31,8 +31,8 @@ impl Descheduled {
         }
     }
 
-    /// Returns whether the silence of a path is excused, as this process was descheduled after a
-    /// reference path had `answered_ns`, or the peer may be now.
+    /// Returns whether the silence of a path is excused: this process was descheduled after a
+    /// reference path answered at `answered_ns`, or the peer may be descheduled.
     pub(crate) fn excuses(
         &self,
         now: u64,
@@ -45,10 +45,10 @@ impl Descheduled {
         self.gap_end_ns > answered_ns || peer
     }
 
-    /// Notes, before a packet is handled, the silence of the peer that it ends.
+    /// Before a packet is handled: notes the peer's silence that this packet ends.
     #[inline]
     pub(crate) fn note_life(&self, now: u64, life: &mut Liveness, cfg: &Config) {
-        // A packet that waited in our sockets says nothing of the present.
+        // A packet that waited in our sockets does not show that the peer runs now.
         let behind = self.is_standby(now);
         let watched_until = if behind { self.gap_start_ns } else { now };
         if !behind {
@@ -62,7 +62,7 @@ impl Descheduled {
         }
     }
 
-    /// Handles an ack on path `at` with news: learns the length of the silence that it ended.
+    /// Handles an ack on path `at` with news: records the length of the silence that it ended.
     pub(crate) fn note_answer(&mut self, now: u64, conn: &Conn, at: usize, cfg: &Config) {
         let path = &conn.paths[at];
         let waited = now.saturating_sub(path.loss.newest_acked_sent_ns());
@@ -72,7 +72,7 @@ impl Descheduled {
         }
     }
 
-    /// Counts whether the last retransmission of path `at` was spurious, once that is known.
+    /// Once that is known, counts whether the last retransmission of path `at` was spurious.
     pub(crate) fn judge_pto(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         let Some(number) = path.pto.resent() else {
@@ -98,9 +98,9 @@ pub(crate) enum Expiry {
     Ask,
     /// Retransmit the oldest packet.
     Pto,
-    /// Retransmit nothing, as the path is reliable (TCP, RC): probe the path itself.
+    /// Retransmit nothing, since the path is reliable (TCP, RC): probe the path itself.
     Stall,
-    /// Send frames in flight on a reliable path on other paths too.
+    /// Repeat frames in flight on a reliable path on other paths.
     Hedge,
 }
 
@@ -143,8 +143,8 @@ impl Conn {
         }
         let until = from + descheduled_grace_ns;
         if self.life.prompt_ns > from + answer_ns {
-            // The peer runs, and acknowledges within a round trip what it finds when it is
-            // scheduled again. (A peer that is heard now and then is waited for once, not each
+            // The peer runs, and within a round trip acknowledges everything that it found when it
+            // was rescheduled. (A peer that is heard from time to time is waited for once, not each
             // time.)
             let silence_ended_ns = self.life.silence_ended_ns.min(until);
             return (due.max(silence_ended_ns + answer_ns), Expiry::Pto);

@@ -1,6 +1,6 @@
 //! Length of a path's retransmission timer (PTO). It doubles up to a bound while the peer is heard:
-//! then only the path fails, and another may work. If nothing was heard on any path for long, the
-//! peer itself is silent, and retransmissions become ever rarer (RFC 8961, section 4).
+//! then only the path fails, and another path may work. If nothing was heard on any path for long,
+//! the peer itself is silent, and retransmissions become ever rarer (RFC 8961, section 4).
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
@@ -8,8 +8,8 @@ use crate::base::types::PathState;
 use crate::state::path::{Path, FEW_PACKETS, PTO_INITIAL_MAX_NS};
 use crate::state::session::Liveness;
 
-/// The interval to a silent peer grows to this part of its silence: a network that carries again is
-/// noticed before the outage has lasted an eighth longer.
+/// The interval to a silent peer is one part in this many of the silence: when the network works
+/// again, that is noticed before the outage has lasted an eighth longer.
 const SILENCE_SHARE: u64 = 8;
 
 impl Path {
@@ -42,11 +42,12 @@ impl Path {
         first.max(self.drains_ns()).min(PTO_INITIAL_MAX_NS)
     }
 
-    /// The bound of the interval to a peer that was silent on all paths for long: it grows until
-    /// retransmissions are probes, at their least rate. (A shorter silence may mean a descheduled
-    /// peer; packets that then wait for it decide how soon it answers.)
+    /// The bound of the interval to a peer that was silent on all paths for long. It grows until
+    /// retransmissions leave at the least rate of probes. (A shorter silence may mean a descheduled
+    /// peer, which answers as soon as it runs only if packets already wait for it.)
     fn slowed_ns(&self, cfg: &Config, life: &Liveness) -> u64 {
-        // (Also for a peer that is heard: if it receives nothing, retransmissions are lost too.)
+        // (A peer that is heard counts as well: if it receives nothing, retransmissions are lost
+        // too.)
         let silent_ns = life.unread_until(self.pto.since_ns());
         if silent_ns < cfg.peer_silent_ns() || cfg.errs(Mutation::ResendAll) {
             return 0;

@@ -1,4 +1,4 @@
-//! Packet loss: how lost packets are told from late ones, and what becomes of their frames.
+//! Packet loss: how lost packets are told from late ones, and what happens to their frames.
 
 use crate::base::mutation::Mutation;
 use crate::path::actions::Recovery;
@@ -13,18 +13,19 @@ use core::ops::Range;
 use marline_wire::{Ack, MasksView};
 
 /// A packet that no ack covered for this long, while later packets were acknowledged, is lost. Its
-/// ack may have come on another rail whose socket was not read yet, but a tick is enough to read
-/// all.
+/// ack may have come on another rail whose socket is not read yet, but within a tick all sockets
+/// are read.
 const STALE_NS: u64 = 10_000_000;
-/// Time after which such a packet of a reliable path is lost. It arrived, so the ack that covered
-/// it waits in our sockets or at a descheduled peer, or was lost on another rail. In the last case
-/// probes bring it again ([`Node::stalled`]); this bounds the wait.
+/// Such a packet of a reliable path counts as lost only after this time. It did arrive: the ack
+/// that covered it waits in our sockets or at a descheduled peer, or was lost on another rail. In
+/// the last case probes bring the ack again ([`Node::stalled`]), and this bounds the wait.
 const UNSAID_NS: u64 = 1_000_000_000;
 
 impl Recovery<'_> {
     /// Declares packets lost that were overtaken by enough others, or long enough ago. `named`: the
-    /// numbers that this ack covers. Packets below may have been acknowledged by an ack that is
-    /// still in flight (only time decides), packets above by an ack that overtook this one.
+    /// numbers that this ack covers. Lower packets may have been acknowledged by an ack that is
+    /// still in flight (only time decides about them), higher packets by an ack that overtook this
+    /// one.
     pub(crate) fn declare_losses(
         &mut self,
         now: u64,
@@ -66,7 +67,7 @@ impl Recovery<'_> {
                 continue;
             }
             if path.mtu.is_probe(number) {
-                // A probe too long for the path says nothing of congestion.
+                // The loss of a probe that is too long for the path is no sign of congestion.
                 probe |= age > path.rtt.size_probe_ns();
             } else if path.ring.settle(number, SentState::Lost) {
                 path.stats.lost += 1;
@@ -96,8 +97,8 @@ impl Recovery<'_> {
         }
     }
 
-    /// Requeues the frames of all packets in flight on a path (path or rail failed) to other paths.
-    /// Returns the number of packets.
+    /// Requeues the frames of all packets in flight on a path to other paths, since the path or its
+    /// rail failed. Returns the number of packets.
     pub(crate) fn requeue_in_flight(&mut self, conn: &mut Conn, at: usize) -> u32 {
         let path = &mut conn.paths[at];
         let (mut frames, mut moved): (Vec<FrameRef>, u32) = (Vec::new(), 0);
@@ -134,8 +135,9 @@ impl Conn {
             FrameRef::Credit => self.credit.tell_again(),
             // Every packet carries HELLO until it is acknowledged.
             FrameRef::Hello(0) => true,
-            // HELLO may be all there is to send. Other paths repeat it after their own losses, and
-            // paths that are down when probed: all of them at each loss would flood a silent peer.
+            // HELLO may be all there is to send. Other paths repeat it after losses of their own,
+            // and paths that are down when they are probed: repeating it on all paths at each loss
+            // would flood a silent peer.
             FrameRef::Hello(_) => {
                 let path = &mut self.paths[at];
                 path.probing
@@ -166,10 +168,10 @@ impl Conn {
 }
 
 impl Path {
-    /// True if one acknowledged later packet is enough to declare a loss, instead of three: if it
-    /// left `ns` later and the packet held a write, since a write is probed with one packet at a
-    /// time (the idea of RACK, RFC 8985); or if the packet was only a probe, which that ack
-    /// answers.
+    /// True if one acknowledged later packet is enough to declare a loss, instead of three. That
+    /// holds if the packet had a write and the later one left `ns` after it, since a write is
+    /// probed with one packet at a time (the idea of RACK, RFC 8985); or if the packet was only a
+    /// probe, which the same ack answers.
     fn outlives(&self, sent: &Sent, ns: u64) -> bool {
         let later = self.loss.newest_acked_sent_ns() > sent.sent_ns + ns;
         let mut frames = self.ring.frames_of(sent);
@@ -177,8 +179,8 @@ impl Path {
             || self.ring.frames_of(sent).all(|frame| frame.is_ping())
     }
 
-    /// Takes back losses that an ack contradicts; the congestion window need not be strict for
-    /// these.
+    /// Takes back losses that an ack contradicts; the congestion window need not be strict because
+    /// of them.
     #[cold]
     pub(crate) fn take_back(&mut self, ack: &Ack<MasksView<'_>>) {
         let spurious = self.loss.take_back(ack);

@@ -1,5 +1,5 @@
 //! Native paths (without software reliability): which packets leave natively, and how losses are
-//! detected. (`state/native.rs` describes the state.)
+//! detected. (`state/native.rs` has the state.)
 
 use crate::base::config::Config;
 use crate::base::types::PathState;
@@ -12,7 +12,7 @@ use crate::state::sent_packets::FrameRef;
 use marline_wire::{Ack, MasksView, FLAG_PUT};
 
 impl Node {
-    /// Requests acks of all native packets, since BYE could overtake them on another rail.
+    /// Requests acks of all native packets: BYE could overtake them on another rail.
     pub fn ask_natives(&mut self) {
         if self.cfg.native_rails == 0 {
             return;
@@ -30,7 +30,7 @@ impl Node {
     }
 }
 
-/// How long it may be unknown whether a failed path has lost native packets.
+/// How long native packets may stay unknown after their path failed, before they count as lost.
 fn native_timeout_ns(cfg: &Config) -> u64 {
     cfg.peer_timeout_ns / 2
 }
@@ -45,9 +45,9 @@ impl Directory {
 }
 
 impl Outgoing {
-    /// True if no copy of a packet's data on this path is retained. (Retained are packets that
-    /// prove a path, remote writes, which the peer may refuse, and writes past packets, which a
-    /// rail still reads after they left.)
+    /// True if no copy of a packet's data on this path is retained. (Copies are retained of packets
+    /// that prove a path, of remote writes, which the peer may refuse, and of writes past packets,
+    /// which a rail still reads after they left.)
     #[inline]
     pub(crate) fn leaves_natively(&self, conn: &Conn, at: usize, frames: &[FrameRef]) -> bool {
         let path = &conn.paths[at];
@@ -70,8 +70,8 @@ impl Outgoing {
 }
 
 impl Path {
-    /// Notes that `count` packets from `number` on left natively. Now and then a probe asks for an
-    /// ack; returns whether one is due.
+    /// Notes that `count` packets left natively, from `number` on. From time to time a probe must
+    /// ask for an ack; returns whether one is due.
     pub(crate) fn on_left_natively(&mut self, now: u64, (number, count): (u64, u64)) -> bool {
         let native = self.loss.native_mut();
         let due = native.is_some_and(|n| n.left(number, count, now));
@@ -79,8 +79,8 @@ impl Path {
         due
     }
 
-    /// Serves the timers of a path's native packets; returns whether a loss was
-    /// possible but unknown for too long, if a timer was due.
+    /// If a timer of a path's native packets is due, serves it and returns whether packets stayed
+    /// unknown for too long after a failure.
     pub(crate) fn serve_native(&mut self, now: u64, cfg: &Config) -> Option<bool> {
         if self.native_due(cfg).is_none_or(|due| due > now) {
             return None;
@@ -100,7 +100,7 @@ impl Path {
         native.due(native_timeout_ns(cfg), self.policy.lossy)
     }
 
-    /// Handles an ack of native packets; returns true if some of them were lost.
+    /// Handles an ack of native packets. Returns true if some of them were lost.
     #[inline]
     pub(crate) fn hears_native(&mut self, ack: &Ack<MasksView<'_>>, end: u64) -> bool {
         let end = end.min(self.ring.next_number());

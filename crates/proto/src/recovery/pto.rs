@@ -1,5 +1,5 @@
 //! Expired retransmission timers. The first retransmission has all frames of a packet, later ones
-//! at most one packet's worth; a write past the packets is not repeated but probed.
+//! at most one packet's worth. A write past the packets is not repeated but probed.
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
@@ -18,8 +18,9 @@ use marline_wire::{BLOCK_BYTES, DATA_LEN};
 const BYTES_MAX: u32 = (DATAGRAM_BASE as u64 / BLOCK_BYTES * BLOCK_BYTES) as u32;
 
 impl Outgoing {
-    /// Cuts the frames of an unanswered retransmission to what fits one packet of any path. The
-    /// rest stays with the packet in flight, and is retransmitted when the packet is declared lost.
+    /// Cuts the frames of a retransmission, after an unanswered one, to what fits one packet of any
+    /// path. The rest stays with the packet in flight, and is retransmitted when that packet is
+    /// declared lost.
     pub(crate) fn one_packet(&self, frames: &mut Vec<FrameRef>, cfg: &Config) {
         if cfg.errs(Mutation::ResendAll) {
             return;
@@ -37,8 +38,8 @@ impl Outgoing {
         });
     }
 
-    /// Cuts a fragment to its first run of unacknowledged bytes, and to `room`; returns their
-    /// number. `None`: nothing is left to send.
+    /// Cuts a fragment to its first run of unacknowledged bytes, and to `room`. Returns the number
+    /// of bytes; `None`: nothing is left to send.
     pub(crate) fn cut(&self, frame: &mut FrameRef, room: u32) -> Option<u32> {
         let FrameRef::Data { xfer, offset, len } = frame else {
             return None;
@@ -59,18 +60,19 @@ impl Outgoing {
     }
 }
 
-/// Lost probes on a path with nothing else in flight before the path is suspect.
+/// Lost probes on a path with nothing else in flight that make the path suspect.
 const PINGS_MAX: u16 = 4;
 
-/// Expired timers before another route is tried where no other path carries.
+/// Expired timers after which another route is tried, if no other path carries packets.
 pub(crate) const REHASH_AFTER: u16 = 3;
-/// Expired timers before a lossy connection is opened anew, even beside paths that carry: all may
-/// be stuck at once. A briefly descheduled peer should not cost connections.
+/// Expired timers after which a lossy connection is opened anew, even beside paths that carry
+/// packets: all may be stuck at once. High enough that a briefly descheduled peer costs no
+/// connections.
 const REMAKE_AFTER: u16 = 12;
 
 impl Recovery<'_> {
     /// Requeues packets in flight on a path whose rail is down, which has no timer, as soon as
-    /// another rail is up. (They may have been sent just before the rail failed, or when this path
+    /// another rail is up. (They may have been sent just before the rail failed, or while this path
     /// was the last.)
     pub(crate) fn rescue(&mut self, conn: &mut Conn, at: usize) {
         let path = &conn.paths[at];
@@ -98,7 +100,7 @@ impl Recovery<'_> {
     }
 
     /// Handles an expired timer: retransmits the oldest packet's frames on another path; from the
-    /// second time on, starts a path comparison.
+    /// second expiry on, also starts a path comparison.
     pub(crate) fn on_pto(&mut self, now: u64, conn: &mut Conn, at: usize) {
         self.descheduled.age(now);
         let others = has_references(conn, at);
@@ -109,7 +111,7 @@ impl Recovery<'_> {
         let mut frames: Vec<FrameRef> = path.ring.frames_of(&sent).collect();
         path.pto.restart(now);
         if path.state() == PathState::Unproven && others {
-            // The path never worked; `probe` goes on probing it.
+            // The path never worked: packets leave it, and `probe` goes on probing it.
             self.requeue_in_flight(conn, at);
             return;
         }
@@ -130,15 +132,16 @@ impl Recovery<'_> {
         let path = &mut conn.paths[at];
         path.pto.set_resent(Some(number));
         if frames.iter().any(FrameRef::is_written) && !self.cfg.errs(Mutation::ResendAll) {
-            // Retransmitted it would be many packets, and late fragments of the write would find no
-            // place to land. A probe shows whether it landed.
+            // A write is not retransmitted: it would need many packets, and late fragments of the
+            // write could no longer land. A probe shows whether the write landed.
             frames.retain(|frame| !frame.is_written());
             path.probing.request();
             path.pto.set_resent(None);
         }
         let code = path.send_code();
-        // A probe on behalf of another path may get lost on a working path. If that were as suspect
-        // as a data loss, probes of reference paths would cause path comparisons without an end.
+        // A probe on behalf of another path may get lost on a working path. If such a loss were as
+        // suspicious as a loss of data, probes of reference paths would cause path comparisons
+        // without end.
         let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
         path.probing.request_if(asks);
         let suspicious = path.pto.backoff() >= if asks { PINGS_MAX } else { 2 };
@@ -147,7 +150,7 @@ impl Recovery<'_> {
         if suspicious {
             self.outgoing.one_packet(&mut frames, self.cfg);
             path.probing.request();
-            // Our acks may be what gets lost: the retransmission repeats them.
+            // Perhaps our acks are lost: the retransmission repeats them.
             path.acks.renew();
             if others && !path.health.is_compared() {
                 let comparison = path.new_comparison(now, self.granted);
@@ -168,9 +171,9 @@ impl Recovery<'_> {
         self.actions.mark_ready();
     }
 
-    /// Handles an expired timer after a long silence on all paths: data retransmitted on another
-    /// path would only wait there. So the path is probed, as all are; one answer makes all paths
-    /// retransmit at once.
+    /// Handles an expired timer after a long silence on all paths. Data retransmitted on another
+    /// path would only wait there. So the path is probed, as all paths are; one answer makes all of
+    /// them retransmit at once.
     fn ask_again(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         path.probing.request();
@@ -188,7 +191,7 @@ impl Recovery<'_> {
             return;
         }
         self.reroute(conn, at);
-        // A connection reports by itself that it is opened anew.
+        // A connection's rail reports itself that the connection is opened anew.
         if conn.paths[at].policy.unordered {
             self.actions.event(conn.path_rerouted(at));
         }
@@ -196,8 +199,8 @@ impl Recovery<'_> {
 }
 
 impl Conn {
-    /// True if a path was silent for so long that another route is tried. Each path decides by
-    /// itself: all may be cut for one reason, and each needs its own new route.
+    /// True if a path was silent for so long that another route is tried. Each path decides for
+    /// itself: one cause may cut off all paths, and each then needs a new route.
     fn wants_reroute(&self, at: usize, cfg: &Config) -> bool {
         let path = &self.paths[at];
         match path.policy.lossy && !path.policy.unordered {
@@ -206,7 +209,7 @@ impl Conn {
         }
     }
 
-    /// True if another path carries, as far as is known, so that this one may stay silent.
+    /// True if another path carries packets, as far as is known, so that this path may stay silent.
     pub(crate) fn carries_beside(&self, at: usize, cfg: &Config) -> bool {
         if cfg.errs(Mutation::LeaveToSilent) {
             return has_references(self, at);
@@ -215,7 +218,8 @@ impl Conn {
         paths.any(|(i, p)| i != at && p.usable() && !p.doubtful())
     }
 
-    /// True if no path is known to carry and all were silent for long: all have been tried by then.
+    /// True if no path is known to carry packets and all were silent for long, so that each has
+    /// been tried.
     fn is_silent_everywhere(&self, at: usize, cfg: &Config) -> bool {
         self.is_unreached() && self.paths[at].is_slowed(cfg, &self.life)
     }

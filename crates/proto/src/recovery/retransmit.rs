@@ -10,8 +10,8 @@ use crate::tx::packet_builder::Builder;
 use marline_wire::{blocks, Frame, Header, Rts, BLOCK_BYTES};
 
 impl Outgoing {
-    /// Adds frames from the retransmission queue while they fit; with `hedges_only`, only frames
-    /// that a timer retransmits on two paths.
+    /// Adds frames from the retransmission queue while they fit. `hedges_only`: only frames that a
+    /// timer retransmits on two paths.
     pub(crate) fn add_resends(
         &mut self,
         conn: &mut Conn,
@@ -50,7 +50,7 @@ impl Outgoing {
         }
     }
 
-    /// Retransmits as much of a span as fits; `false`: the rest is at the queue's front.
+    /// Retransmits as much of a span as fits; `false`: the rest is at the front of the queue.
     fn resend_data(
         &mut self,
         conn: &mut Conn,

@@ -1,5 +1,5 @@
 //! Retaining a sent packet's frames until they are acknowledged. For a short packet this is done
-//! after the kernel has it, outside the latency path.
+//! after the kernel has taken it, so that it adds no latency.
 
 use crate::base::types::Transmit;
 use crate::node::Node;
@@ -33,12 +33,12 @@ impl Node {
         }
     }
 
-    /// After building for a peer: queues the peer again if it has more to send. `some`: a packet
-    /// was built.
+    /// Called after building for a peer: queues the peer again if it has more to send. `some`: a
+    /// packet was built.
     #[inline]
     pub(crate) fn left(&mut self, now: u64, mut conn: Box<Conn>, some: bool) {
         let peer = conn.peer;
-        // A short message alone leaves no other work.
+        // A short message alone usually leaves no other work.
         if some && (conn.has_work() || conn.due_ack(now, self.cfg.ack_delay_ns)) {
             self.run_queue.mark_ready(&mut conn);
         }
@@ -46,7 +46,7 @@ impl Node {
         self.context().touch_soon(peer, now);
     }
 
-    /// Retains the frames of a packet of `len` bytes, including writes; for a short packet,
+    /// Retains the frames of a packet of `len` bytes, including writes. For a short packet this is
     /// deferred until [`Node::sent`].
     pub(crate) fn keep_later(
         &mut self,
@@ -69,7 +69,7 @@ impl Node {
 }
 
 impl Outgoing {
-    /// Retains the frames of a packet until it is acknowledged; returns their list for reuse.
+    /// Retains the frames of a packet until it is acknowledged. Returns their list for reuse.
     fn keep(
         &mut self,
         ctx: &mut Context<'_>,

@@ -1,12 +1,12 @@
 //! Stalled reliable paths (TCP, RC): no ack arrives on a path that loses nothing. Packets in flight
 //! then wait in the rail, which retransmits by itself, or for a descheduled peer; or the network no
-//! longer carries, which the rail notices late.
+//! longer carries packets, which the rail notices late.
 //!
-//! So another path is soon probed, with a request for all acks. If the peer answers, and packets in
-//! flight are still not acknowledged, their frames are sent on other paths too: of one packet, then
-//! two, then four, after each further answer; new data takes other paths as well. Bytes written
-//! past packets are not repeated: late, they would find no place to land. Only a path comparison
-//! that outlasts the rail's own retransmissions takes the path down.
+//! So another path is soon probed, with a request for all acks. If the peer answers and packets in
+//! flight are still not acknowledged, their frames are also sent on other paths: of one packet,
+//! then two, then four, after each further answer; new data takes other paths as well. Bytes
+//! written past packets are not repeated: late, they would find no place to land. Only a path
+//! comparison that outlasts the rail's own retransmissions takes the path down.
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
@@ -23,7 +23,7 @@ use crate::state::sent_packets::{FrameRef, SentState};
 use alloc::vec::Vec;
 
 /// Least time without an ack before another path is probed. A peer that polls answers within tens
-/// of microseconds; one descheduled for a time slice costs a probe.
+/// of microseconds; a peer descheduled for a time slice costs one probe.
 const ASK_NS: u64 = 1_000_000;
 impl Path {
     /// True if, in this interval, another path was probed on behalf of this path, or frames in
@@ -34,8 +34,8 @@ impl Path {
 }
 
 impl Conn {
-    /// When an action is due because no ack arrives on reliable path `at`, and which; at `stall`
-    /// the path itself is probed.
+    /// When an action is due because no ack arrives on reliable path `at`, and which action. At
+    /// `stall` the path itself is probed.
     pub(crate) fn stall_at(
         &self,
         at: usize,
@@ -56,7 +56,7 @@ impl Conn {
                 (from + late_ns, Expiry::Ask)
             }
             Some(asked_ns) if self.life.prompt_ns > asked_ns => {
-                // The peer reads this path's rail right after the rail that it answered on.
+                // The peer reads this path's rail right after the rail on which it answered.
                 let awake = asked_ns.max(self.life.silence_ended_ns);
                 let due = awake + path.answer_ns(cfg).max(path.queued_ns());
                 (due, Expiry::Hedge)
@@ -71,7 +71,7 @@ impl Conn {
 }
 
 impl Recovery<'_> {
-    /// Repeats more of the frames in flight on other paths: the peer answers there, and
+    /// Repeats more of the frames in flight on other paths, because the peer answers there and
     /// acknowledges nothing on this path.
     pub(crate) fn hedge(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
@@ -106,23 +106,23 @@ impl Recovery<'_> {
     }
 
     /// Probes a reliable path that has had no ack for long. The probe follows all packets in flight
-    /// in order, so its answer shows what the peer did not take. If it stays unanswered, other
+    /// in order, so its answer shows which of them the peer did not take. If no answer comes, other
     /// paths show whether the path or the peer is silent.
     pub(crate) fn stalled(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let others = has_references(conn, at);
         let heard_ns = conn.life.heard_ns;
         let path = &mut conn.paths[at];
-        // A peer silent on all paths is descheduled or dead: no path is at fault.
+        // A peer that is silent on all paths is descheduled or dead: no path is at fault.
         let silent = heard_ns < path.pto.since_ns();
         path.pto.on_stall(now);
         path.probing.request();
         path.acks.renew();
         let rounds = path.pto.backoff() / REHASH_AFTER;
-        // With growing intervals: a connection's own retransmissions take time, and the peer may be
+        // At growing intervals: a connection's own retransmissions take time, and the peer may be
         // silent.
         let again = path.pto.backoff() == rounds * REHASH_AFTER && rounds.is_power_of_two();
-        // A descheduled peer costs no connection: its kernel acknowledges data, and then the rail
-        // does not reconnect.
+        // A descheduled peer costs no connection: its kernel acknowledges data, so the rail does
+        // not reconnect.
         let trusts = self.cfg.errs(Mutation::LeaveToSilent);
         let nowhere = !conn.carries_beside(at, self.cfg) || silent && !trusts;
         if again && nowhere {

@@ -13,10 +13,10 @@ use crate::state::session::Death;
 use core::cmp::Reverse;
 use core::mem::replace;
 
-/// While not all rails were read since a poll gap, timers check again after this.
+/// Interval at which timers check again while not all rails were read after a poll gap.
 const BEHIND_LOOK_NS: u64 = 100_000;
 impl Node {
-    /// Tells that the owner polls, in its progress thread or in the application.
+    /// Notes that the owner polls, in its progress thread or in the application.
     #[inline]
     pub fn on_poll(&mut self, now_ns: u64, by_thread: bool) {
         self.descheduled.note_poll(now_ns, by_thread);
@@ -25,7 +25,7 @@ impl Node {
         }
     }
 
-    /// Tells that all rails were read. After a poll gap no peer counts as late before that.
+    /// Notes that all rails were read. After a poll gap no peer counts as late before that.
     #[inline]
     pub fn caught_up(&mut self) {
         self.descheduled.caught_up();
@@ -65,7 +65,7 @@ impl Node {
         while let Some(&Reverse((at, index))) = self.run_queue.deadlines.peek() {
             let peer = PeerId(index);
             let stale = self.conn(peer).is_none_or(|c| c.listed.armed != at);
-            // Entries replaced by an earlier deadline are dropped before the owner sleeps until
+            // Deadlines that an earlier one replaced are dropped before the owner would sleep until
             // them.
             if at > now_ns && !stale {
                 break;
@@ -93,8 +93,9 @@ impl Node {
 }
 
 impl Context<'_> {
-    /// Updates the peer's next deadline after an ordinary packet or a posted receive. That causes
-    /// nothing earlier than an ack or a retransmission, so a near deadline stands.
+    /// Updates the peer's next deadline after an ordinary packet or a posted receive. Their first
+    /// deadline is that of an ack or a retransmission, so an earlier or equally near deadline stays
+    /// as it is.
     #[inline]
     pub(crate) fn touch_soon(&mut self, peer: PeerId, now: u64) {
         let soonest = self.cfg.ack_delay_ns.min(self.cfg.pto_floor_ns / 2);
@@ -134,8 +135,8 @@ impl Context<'_> {
         }
         let mut held = false;
         for at in 0..conn.paths.len() {
-            // Acks without room are due again when a rail has room. Nothing leaves before some link
-            // is up; then this runs again.
+            // Acks without room are due again when a rail has room. Before some link is up nothing
+            // can leave; then this runs again.
             let acks = conn.paths[at].acks.any() && conn.paths.iter().any(|p| p.link.up);
             if acks && full != 0 && conn.holds_acks(at, cfg.policy, full) {
                 held = true;
@@ -172,7 +173,7 @@ impl Context<'_> {
 }
 
 impl Recovery<'_> {
-    /// Serves all timers of one peer; returns the cause if the peer is dead.
+    /// Serves all timers of one peer. Returns the cause of death if the peer is dead.
     fn serve(&mut self, now: u64, due: u64, conn: &mut Conn) -> Option<Death> {
         if self.is_silent(now, due, conn) && !self.cfg.errs(Mutation::Immortal) {
             return Some(Death::Silent);
@@ -213,7 +214,7 @@ impl Recovery<'_> {
 }
 
 impl Recovery<'_> {
-    /// Probes a peer with outstanding operations if that is due.
+    /// Probes a peer with outstanding operations, if a probe is due.
     fn keep_alive(&mut self, now: u64, conn: &mut Conn) {
         let watched = conn.watched() && self.cfg.reliable;
         if watched && conn.ask(now, self.cfg, self.local.full) == Some(true) {
@@ -223,8 +224,8 @@ impl Recovery<'_> {
 }
 
 impl Conn {
-    /// The next deadline of path `at` other than acks: a retransmission, a probe, the end of a
-    /// comparison. Timers that need all rails read are not due before `soonest`.
+    /// The next deadline of path `at`, except that of acks: a retransmission, a probe, or the end
+    /// of a comparison. Timers that need all rails to be read are not due before `soonest`.
     #[inline]
     fn path_deadline(
         &self,

@@ -1,4 +1,4 @@
-//! Remote memory: reads, writes, and messages that rails write or read instead of sending packets.
+//! Remote memory: reads, writes, and messages that rails write or read without packets.
 
 pub(crate) mod pull;
 pub(crate) mod put;

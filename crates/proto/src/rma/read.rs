@@ -27,7 +27,7 @@ impl Node {
         self.ensure_conn(peer);
         let alive = self.conn(peer).is_some_and(|c| !c.session.is_over());
         if alive && len == 0 {
-            // Nothing to fetch, and no fragment could report that.
+            // There is nothing to fetch, and no fragment that could report the end.
             self.events.push_back(Event::ReadDone { handle, ok: true });
         } else if alive {
             let (incoming, mut ctx) = self.incoming();

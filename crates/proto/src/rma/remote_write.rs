@@ -134,8 +134,7 @@ impl Node {
         self.finish(now, conn, at, b, false, false)
     }
 
-    /// Sets the number of datagrams of a direct write that a rail was found to support; 0: none
-    /// (any more).
+    /// Sets the number of datagrams of a direct write that a rail supports; 0: no direct writes.
     pub fn limit_direct(&mut self, rail: usize, datagrams: usize) {
         let rail = &mut self.local.rails[rail];
         rail.direct_datagrams = datagrams;
@@ -149,7 +148,7 @@ impl Node {
         self.local.writes
     }
 
-    /// The write that accompanies the packet that `poll_transmit` has just built
+    /// The write that belongs to the packet that `poll_transmit` has just built
     /// ([`Transmit::written`]).
     pub fn take_write(&mut self) -> Option<WriteOut> {
         self.outgoing.take_write()

@@ -6,10 +6,10 @@ use crate::node::Node;
 use marline_wire::Packet;
 
 impl Node {
-    /// Takes the packets that continue `first`, which `peer` sent and `handle_packet` has just
-    /// taken; returns how many. `after`: the datagrams after it, each as long as `first` (the last
-    /// may be shorter). The caller passes the rest to `handle_packet`: other packets, or corrupted
-    /// ones. `sealed` checks a head's CRC, and its tag (the second argument) if it has one.
+    /// Takes packets that continue `first`, a packet from `peer` that `handle_packet` has just
+    /// taken; returns their number. `after`: the datagrams after `first`, each of the same length
+    /// (the last may be shorter). The caller passes the remaining datagrams to `handle_packet`.
+    /// `sealed` checks a head's CRC, and its tag (the second argument) if it has one.
     pub fn handle_run(
         &mut self,
         now_ns: u64,
@@ -32,8 +32,8 @@ impl Node {
         taken as usize
     }
 
-    /// Records that the next `taken` packets arrived and are in place: the work of `handle_packet`
-    /// for each, where it is not done already for the first.
+    /// Records that the next `taken` packets arrived and are in place, as `handle_packet` does for
+    /// each packet; what it did for the first packet is not repeated.
     fn commit_run(&mut self, now: u64, peer: PeerId, expected: &Expected, taken: u64) {
         let len = expected.fragment();
         let (incoming, mut ctx) = self.incoming();

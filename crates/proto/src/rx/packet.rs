@@ -11,9 +11,9 @@ use crate::state::path::Path;
 use marline_wire::{Frame, FrameView, Header, Packet};
 
 impl Node {
-    /// Handles one packet whose head was verified. `rail`: the local rail it arrived on. Payloads
-    /// are placed through `memory`. An error increments a counter and changes nothing else (except
-    /// that good fragments of a packet with a bad fragment are kept).
+    /// Handles one packet whose head was verified. `rail`: the local rail on which it arrived.
+    /// Payloads are placed through `memory`. An error increments a counter and changes nothing
+    /// else, except that good fragments of a packet with a bad fragment are kept.
     pub fn handle_packet(
         &mut self,
         now_ns: u64,
@@ -105,13 +105,13 @@ impl Node {
         let path = &mut conn.paths[at];
         let counted = reliable || cfg.key_mark != 0;
         let duplicate = counted && path.acks.is_duplicate(header.number);
-        // A recorded packet that is sent again is no sign of life.
+        // A duplicate may be a replay by a third party, which is no sign of life.
         if duplicate && cfg.key_mark != 0 && !cfg.errs(Mutation::AcceptReplays) {
             path.stats.duplicates += 1;
             return Err(DropReason::Duplicate);
         }
         if now.saturating_sub(conn.life.heard_ns) > silence_ns / 2 {
-            // The peer itself was silent; only now it reads packets sent meanwhile.
+            // The peer was silent as a whole, and only now reads the packets sent meanwhile.
             conn.life.unanswered_since = None;
         }
         descheduled.note_life(now, &mut conn.life, cfg);
@@ -145,7 +145,7 @@ impl Node {
             return Ok(peer);
         }
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
-        // After the packet's acks: silence counts only while an answer is still owed.
+        // After the packet's acks: only a peer that still owes an answer can be silent.
         conn.life.owed_since = conn.owes().then_some(now);
         if let Some(reason) = bad {
             conn.session.lost |= header.flags & Header::FLAG_NATIVE != 0;
@@ -174,7 +174,7 @@ impl Node {
         self.context()
             .new_path_of(peer, &packet.header)
             .or_else(|| {
-                // The rail may be new and announced in the same packet.
+                // The rail may be new, announced by HELLO in this packet.
                 let mut frames = packet.frames();
                 let hello = frames.find_map(|(frame, _)| match frame {
                     Frame::Hello(hello) => Some(hello.fields()),
@@ -286,7 +286,7 @@ impl Context<'_> {
 }
 
 impl NodeStats {
-    /// Counts a packet that was dropped, or a fragment of it.
+    /// Counts a dropped packet or fragment.
     #[cold]
     fn count_drop(&mut self, reason: DropReason) -> DropReason {
         match reason {

@@ -1,4 +1,4 @@
-//! Acks that are owed to the peer on a path: the packets that arrived, since when an ack waits, and
+//! Acks that are owed to the peer on a path: which packets arrived, since when an ack waits, and
 //! whether the ack is urgent or repeats the acks of other paths.
 
 use crate::state::recv_window::RecvWindow;
@@ -10,7 +10,7 @@ pub struct AcksOwed {
     window: RecvWindow,
     since_ns: u64,
     urgent: bool,
-    /// The path is to repeat the acks of other paths.
+    /// The path must repeat the acks of other paths.
     echo: bool,
 }
 
@@ -26,13 +26,13 @@ impl AcksOwed {
         self.window.is_duplicate(number)
     }
 
-    /// True if the sender may have come to this number; see [`RecvWindow::is_in_reach`].
+    /// True if the sender can have reached this number; see [`RecvWindow::is_in_reach`].
     #[inline]
     pub(crate) fn is_in_reach(&self, number: u64, now: u64, opened_ns: u64) -> bool {
         self.window.is_in_reach(number, now, opened_ns)
     }
 
-    /// The lowest number above all that arrived.
+    /// One above the highest number that arrived.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.window.end()
@@ -76,7 +76,7 @@ impl AcksOwed {
         self.window.fresh()
     }
 
-    /// True if some of these packets were not acknowledged before.
+    /// True if some of the packets to acknowledge were not acknowledged before.
     pub(crate) fn has_news(&self) -> bool {
         self.window.has_news()
     }
@@ -111,13 +111,13 @@ impl AcksOwed {
         self.urgent
     }
 
-    /// Ends the urgency where nothing is left to acknowledge.
+    /// Ends the urgency if nothing is left to acknowledge.
     #[inline]
     pub(crate) fn on_packet_built(&mut self) {
         self.urgent &= self.any();
     }
 
-    /// Makes the next ack name as many packets as it can, even if nothing new arrived.
+    /// Makes the next ack name as many packets as it can, even if no new packet arrived.
     pub(crate) fn renew(&mut self) {
         self.window.renew();
     }
@@ -128,8 +128,8 @@ impl AcksOwed {
         self.since_ns = now;
     }
 
-    /// After the path failed: acknowledges the peer's native packets on another path, as the peer
-    /// cannot retransmit them.
+    /// After the path failed: acknowledges the peer's native packets on another path, since the
+    /// peer cannot retransmit them.
     pub(crate) fn renew_native(&mut self, now: u64) {
         if self.window.native {
             self.renew_now(now);
@@ -137,8 +137,8 @@ impl AcksOwed {
         }
     }
 
-    /// The next ack without its masks, and their number; `None` when no packet waits. An ack that
-    /// leaves ends the urgency.
+    /// The next ack without its masks, and the number of masks; `None` if no packet waits for an
+    /// ack. Ends the urgency.
     #[inline]
     pub(crate) fn take_head(&mut self, path: u16, now: u64) -> Option<(Ack<()>, u8)> {
         let head = self.window.take_head(path, now)?;
@@ -157,13 +157,13 @@ impl AcksOwed {
         self.window.ack_len()
     }
 
-    /// True if the path is to repeat the acks of other paths.
+    /// True if the path must repeat the acks of other paths.
     #[inline]
     pub(crate) fn echoes(&self) -> bool {
         self.echo
     }
 
-    /// Sets whether the path is to repeat the acks of other paths.
+    /// Sets whether the path must repeat the acks of other paths.
     pub(crate) fn set_echo(&mut self, echo: bool) {
         self.echo = echo;
     }

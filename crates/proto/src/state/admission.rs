@@ -1,27 +1,26 @@
-//! Admission of peers, and the bounds on all peers together that the owner has not named.
+//! Admission of peers, and bounds on all peers together that the owner has not named.
 //!
-//! A peer is named when its address was inserted, or admitted when it proved that it belongs to the
-//! job. Every other source is a stranger. A stranger may begin a conversation, as clients of a
-//! server do, but all strangers together have a bounded number of conversations and a bounded share
-//! of the memory for unexpected messages.
+//! A peer is named when its address was inserted, or when it proved that it belongs to the job.
+//! Every other source is a stranger. A stranger may open a connection, as clients of a server do,
+//! but all strangers together have a bounded number of connections and a bounded share of the
+//! memory for unexpected messages.
 
 use crate::base::config::Config;
 
-/// Conversations with strangers at once. One with two rails takes 3 KiB; a server's clients that
-/// come at the same time should all be served.
+/// Most connections with strangers at a time. Each takes 3 KiB with two rails; clients of a server
+/// that come at the same time should all be served.
 const CONVERSATIONS_MAX: usize = 4_096;
-/// Strangers that have gone and whose ids are retained (`peer/departed.rs`), 100 bytes each: 267
-/// new clients a second for the 245 s that an id is kept.
+/// Most strangers that have gone but whose ids are kept (`peer/departed.rs`), 100 bytes each:
+/// enough for 267 new clients a second, as an id is kept for 245 s.
 const GONE_MAX: usize = 65_536;
-/// Share of the memory for unexpected messages that strangers may fill together: named peers have
-/// the other half.
+/// Strangers together may fill one part in this many of the memory for unexpected messages.
 const MEMORY_SHARE: u64 = 2;
 
-/// Replies to reads, and refusals of reads, that wait for one peer.
+/// Most replies to reads, and refusals of reads, that wait for one peer.
 pub(crate) const READS_MAX: usize = 65_536;
 /// The same for one stranger: 300 bytes each.
 pub(crate) const STRANGER_READS_MAX: usize = 128;
-/// Replies to requests on memory that wait for one stranger. An engine has no more requests open.
+/// Most replies to requests on memory that wait for one stranger. No engine has more requests open.
 pub(crate) const STRANGER_REPLIES_MAX: usize = 1_024;
 
 /// The proof that a source has given.
@@ -49,7 +48,7 @@ pub enum Standing {
 pub struct Admission {
     conversations: usize,
     gone: usize,
-    /// Unexpected bytes of their messages.
+    /// Bytes of strangers' unexpected messages.
     held: u64,
 }
 
@@ -79,7 +78,7 @@ impl Admission {
         self.conversations
     }
 
-    /// Returns whether strangers may fill so many more bytes.
+    /// Returns whether strangers may fill `bytes` more bytes.
     pub fn has_room(&self, cfg: &Config, bytes: u64) -> bool {
         self.held + bytes <= cfg.unexpected_bytes / MEMORY_SHARE
     }

@@ -1,10 +1,10 @@
-//! A comparison of a silent path with reference paths: its two rounds, and what ends it.
+//! A comparison of a silent path with reference paths: its two rounds, and how it ends.
 
 use crate::state::congestion::CWND_FLOOR;
 use core::num::NonZeroU64;
 
 /// Least length of a comparison's second round. A peer that answers on one rail has read its other
-/// rails long before: it polls every socket within tens of microseconds.
+/// rails by then: it polls every socket within tens of microseconds.
 pub(crate) const COMPARISON_NS: u64 = 1_000_000;
 
 /// A running comparison of a path with reference paths.
@@ -14,10 +14,10 @@ pub struct Comparison {
     started_ns: u64,
     /// When a reference path answered a packet sent after the start.
     answered_ns: Option<NonZeroU64>,
-    /// This process or the peer was descheduled meanwhile, so the path got another round.
+    /// Another round was granted, since this process or the peer was descheduled.
     patient: bool,
     /// Second round. The first round shows that the peer runs, the second that this path is silent:
-    /// a peer that is scheduled again reads one socket before the other.
+    /// a peer that has just been rescheduled reads one socket before the other.
     second: bool,
     /// Written bytes (past packets) were in flight at the start.
     written: bool,
@@ -25,14 +25,14 @@ pub struct Comparison {
     expects: bool,
     /// Bytes received on the path when this round began, wrapping.
     came: u32,
-    /// Bytes that may still arrive on the path before the answer.
+    /// Bytes that may still arrive on the path before the answer does.
     before: u32,
 }
 
 /// Effect of a reference path's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It answers a packet from before this round.
+    /// The answer is to a packet from before this round.
     Old,
     /// The second round is to begin.
     NextRound,
@@ -68,7 +68,7 @@ impl Comparison {
         }
     }
 
-    /// The second round, which begins like `new`, of the same written bytes.
+    /// The second round, which begins like `new`, for the same written bytes.
     pub(crate) fn second_round(&self, new: Comparison) -> Comparison {
         Comparison {
             second: true,
@@ -90,7 +90,7 @@ impl Comparison {
         now - self.started_ns
     }
 
-    /// Handles an ack on a reference path of a packet sent at `sent_ns`. `hasty`: one round is
+    /// Handles an ack, on a reference path, of a packet sent at `sent_ns`. `hasty`: one round is
     /// enough (a mutation).
     pub(crate) fn on_reference(&mut self, now: u64, sent_ns: u64, hasty: bool) -> Answer {
         if sent_ns < self.started_ns {
@@ -100,13 +100,14 @@ impl Comparison {
             return Answer::NextRound;
         }
         self.second = true;
-        // The timer decides after every rail was read: the path's own answer may be in the next
-        // socket.
+        // The timer decides only after every rail was read: the path's own answer may be in the
+        // next socket.
         self.answered_ns = self.answered_ns.or(NonZeroU64::new(now));
         Answer::Noted
     }
 
-    /// When a round of this length may be decided, and when it ends without a result.
+    /// When a round of this length may be decided at the earliest, and when it ends without a
+    /// result.
     pub(crate) fn ends(&self, lossy: bool, round_ns: u64) -> (u64, u64) {
         let started = self.started_ns;
         let answered = self.answered_ns.map_or(0, NonZeroU64::get);
@@ -129,8 +130,8 @@ impl Comparison {
         }
     }
 
-    /// Grants one more round, once, as this process or the peer was descheduled; returns whether it
-    /// did.
+    /// Grants one more round, at most once, because this process or the peer was descheduled.
+    /// Returns whether it did.
     pub(crate) fn grant_grace(&mut self, now: u64, lossy: bool) -> bool {
         if self.patient {
             return false;
@@ -140,12 +141,13 @@ impl Comparison {
         true
     }
 
-    /// Bytes that arrived on the path in this round, of `received` in all.
+    /// Bytes that arrived on the path in this round; `received`: bytes received in all.
     pub(crate) fn arrived(&self, received: u64) -> u32 {
         (received as u32).wrapping_sub(self.came)
     }
 
-    /// Another round while data of the peer arrives on the path; `None` after two windows of it.
+    /// Another round, because data of the peer still arrives on the path; `None` after two windows
+    /// of data.
     pub(crate) fn more_data(&self, now: u64, received: u64) -> Option<Comparison> {
         let bytes = self.arrived(received);
         (bytes < self.before).then(|| Comparison {

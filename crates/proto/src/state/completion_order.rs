@@ -1,5 +1,5 @@
-//! Completion order: of two complete messages that one receive could have matched, the earlier is
-//! reported first (docs/design/libfabric.md).
+//! Completion order: if one receive could have matched either of two complete messages, the earlier
+//! message is reported first (docs/design/libfabric.md).
 
 use crate::base::slab::Key;
 use crate::base::types::PeerId;
@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 #[derive(Debug)]
 struct Open {
     tag: u64,
-    /// Bits of the tag that its receive ignores.
+    /// Bits of the tag that the message's receive ignores.
     ignore: u64,
     inbound: Key,
     /// The message is complete and waits for an earlier one.
@@ -24,7 +24,7 @@ pub struct CompletionOrder {
 }
 
 impl CompletionOrder {
-    /// Adds a message matched with a receive that ignores these bits of the tag.
+    /// Adds a message whose receive ignores these bits of the tag.
     pub fn enter(&mut self, at: (PeerId, u64), (tag, ignore): (u64, u64), inbound: Key) {
         let open = Open {
             tag,
@@ -42,7 +42,7 @@ impl CompletionOrder {
         !self.open.is_empty() && self.open.range((at.0, 0)..at).any(|(_, open)| akin(open))
     }
 
-    /// Holds a complete message if an earlier one must be reported first; returns true if so.
+    /// Holds a complete message if an earlier one must be reported first. Returns whether it did.
     pub fn hold(&mut self, at: (PeerId, u64)) -> bool {
         let Some(Open { tag, ignore, .. }) = self.open.get(&at) else {
             return false;

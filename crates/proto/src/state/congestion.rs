@@ -10,10 +10,11 @@ use crate::state::sent_packets::{Delivered, Sent};
 
 /// Time constant of a busy path's mean rate.
 const BUSY_MEMORY_NS: u64 = 2_000_000;
-/// Fewer bytes than this between a packet and its ack mean a short queue; the sample then measures
-/// the peer's reaction.
+/// With fewer bytes than this between a packet and its ack there is hardly a queue: the sample then
+/// measures the peer's reaction.
 const BUSY_BYTES_MIN: u64 = CWND_FLOOR / 2;
-/// Bound of queueing delay: a mean rate that implies more is due to a descheduled peer.
+/// Longest queueing delay that is believed: a mean rate that implies more comes from a descheduled
+/// peer.
 const QUEUED_MAX_NS: u64 = 30_000_000;
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
@@ -21,19 +22,20 @@ pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 /// Floor of the congestion window: two super-packets (design rule 5).
 pub const CWND_FLOOR: u64 = 128_000;
 const CWND_CAP: u64 = 64 << 20;
-/// The window of a path that loses nothing: packets wait in the rail.
+/// The window of a path that does not lose packets to overload: packets wait in the rail.
 const UNBOUNDED: u64 = u64::MAX;
 /// Least round trip assumed for the window: on a loopback-like path the delay comes from batching,
-/// not from the wire. The second, far larger value applies while nothing was lost for a second.
+/// not from the wire. The second, far larger value applies if nothing was lost for a second.
 const RTT_FLOOR_NS: u64 = 50_000;
 const RTT_ROOM_NS: u64 = 500_000;
-/// Bytes between a packet and its ack below which a rate sample measures the demand (probes, small
-/// messages) and not the path. After a path was down, its first sample must be larger, or the path
-/// would not get load again.
+/// A rate sample with fewer bytes than this between a packet and its ack measures the demand
+/// (probes, small messages), not the path. After a path was down, its first sample must be larger;
+/// otherwise the path would get no load again.
 pub(crate) const RATE_BYTES_MIN: u64 = 16_000;
 /// How long a loss makes the window strict.
 const STRICT_NS: u64 = 1_000_000_000;
-/// Half of the window of the best rate: so many smoothed round trips, and the least of these.
+/// Half of the window of the best rate: so many smoothed round trips, but at least the second
+/// value.
 const RATE_HALF_ROUND_TRIPS: u64 = 20;
 const RATE_HALF_RTT_MIN_NS: u64 = 500_000;
 /// Least time of a rate sample: acks come in clumps.
@@ -43,12 +45,12 @@ const SAMPLE_MIN_NS: u64 = 1_000;
 #[derive(Debug)]
 pub struct Congestion {
     delivered: Delivered,
-    /// Best delivery rate (bytes/s) of this half window and of the one before.
+    /// Best delivery rate (bytes/s) of this half window and of the half window before.
     rate: [u64; 2],
     rate_since_ns: u64,
     /// Recent mean delivery rate under load, in KiB/s; 0: unknown.
     busy_kib_per_s: u32,
-    /// The path was down since its rate was measured.
+    /// The path went down after its rate was measured.
     fell: bool,
     cwnd: u64,
     /// End of the strict window after a loss.
@@ -56,7 +58,7 @@ pub struct Congestion {
 }
 
 impl Congestion {
-    /// `bounded`: the path loses packets when it is overloaded.
+    /// `bounded`: the path loses packets when it is overloaded, and needs a window.
     pub(crate) fn new(bounded: bool) -> Congestion {
         Congestion {
             delivered: Delivered::default(),
@@ -72,7 +74,7 @@ impl Congestion {
         }
     }
 
-    /// Bytes that may be in flight.
+    /// The window: bytes that may be in flight.
     #[inline]
     pub(crate) fn cwnd(&self) -> u64 {
         self.cwnd
@@ -84,7 +86,7 @@ impl Congestion {
         in_flight < self.cwnd
     }
 
-    /// Bytes that may leave beside `in_flight` bytes.
+    /// Bytes that may leave in addition to `in_flight` bytes.
     #[inline]
     pub(crate) fn room(&self, in_flight: u64) -> u64 {
         self.cwnd.saturating_sub(in_flight)
@@ -95,13 +97,13 @@ impl Congestion {
         self.cwnd != UNBOUNDED
     }
 
-    /// The counters that a packet takes with it, for the rate sample of its ack.
+    /// The counters to store with a packet, for the rate sample of its ack.
     #[inline]
     pub(crate) fn delivered(&self) -> Delivered {
         self.delivered
     }
 
-    /// A packet leaves with nothing else in flight: rate samples begin now.
+    /// A packet leaves while nothing else is in flight: rate samples begin now.
     #[inline]
     pub(crate) fn on_first_sent(&mut self, now: u64) {
         self.delivered.at_ns = now;
@@ -120,9 +122,9 @@ impl Congestion {
     }
 
     /// Adds a delivery-rate sample, from the ack of packet `sent`, and sets the window. The sample
-    /// is the bytes acknowledged since the packet left over the time since the ack before that:
-    /// acks come in clumps, and an ack due when the packet left must not count. Returns false if
-    /// the sample is too small after the path was down.
+    /// is the number of bytes acknowledged since the packet left, over the time since the last ack
+    /// before it left: acks come in clumps, and an ack already due when the packet left must not
+    /// count. Returns false if the path was down and the sample is too small.
     pub(crate) fn on_sample(
         &mut self,
         sent: &Sent,
@@ -168,14 +170,14 @@ impl Congestion {
 
     fn set_window(&mut self, min_rtt_ns: u64, now: u64) {
         // Without losses the bytes in flight may cover a descheduled peer's time slice (grants
-        // bound them too); after a loss the window follows the path's capacity.
+        // bound them too). After a loss the window follows the path's capacity.
         let floor = if now < self.strict_until_ns {
             RTT_FLOOR_NS
         } else {
             RTT_ROOM_NS
         };
         let rtt = min_rtt_ns.max(floor);
-        // (A best rate of twice the mean is usual; more was a burst.)
+        // (The best rate is often twice the mean; a higher one was a burst.)
         let rate = match self.busy_bytes_per_s() {
             0 => self.rate_bytes_per_s(),
             busy => self.rate_bytes_per_s().min(2 * busy),
@@ -230,8 +232,8 @@ impl Congestion {
         u64::from(self.busy_kib_per_s) << 10
     }
 
-    /// The rate that decides the path's share: the recent mean if it is below the best, which may
-    /// be a burst that a token bucket let pass; 0 before the first sample.
+    /// The rate that decides the path's share of data: the recent mean if it is below the best
+    /// rate, which may be a burst that a token bucket let pass; 0 before the first sample.
     pub(crate) fn share_bytes_per_s(&self) -> u64 {
         match (self.rate_bytes_per_s(), self.busy_bytes_per_s()) {
             (best, 0) => best,
@@ -255,8 +257,8 @@ impl Congestion {
         }
     }
 
-    /// Time to drain `in_flight` bytes at the mean rate: nothing is late before that. Few and short
-    /// packets count as 0.
+    /// Time to drain `in_flight` bytes at the mean rate; no packet is late before that. Few or
+    /// short packets count as 0.
     pub(crate) fn drains_ns(&self, in_flight: u64) -> u64 {
         match in_flight {
             ..RATE_BYTES_MIN => 0,
@@ -264,7 +266,7 @@ impl Congestion {
         }
     }
 
-    /// As `drains_ns`, or at `assumed_bytes_per_s` without a rate sample.
+    /// As `drains_ns`, but at `assumed_bytes_per_s` if there is no rate sample.
     pub(crate) fn drains_or_ns(&self, in_flight: u64, assumed_bytes_per_s: u64) -> u64 {
         match in_flight {
             ..RATE_BYTES_MIN => 0,

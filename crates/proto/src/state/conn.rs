@@ -14,11 +14,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{path_code, RailAddr, RAILS_MAX};
 
-/// Paths of first contact at most, to the rails in an address; the remaining paths are for the
-/// rails that HELLO names.
+/// Most paths of first contact, which lead to the rails in an address; the remaining paths are for
+/// the rails that HELLO names.
 pub const FIRST_PATHS: usize = 8;
-/// Number of paths from which their codes are listed separately, so that a lookup does not touch
-/// each path; nearly all peers have fewer and need no list.
+/// Number of paths from which on their codes are listed separately, so that a lookup does not touch
+/// each path. Nearly all peers have fewer paths and no list.
 const CODES_FROM: usize = 24;
 
 /// The connection to one peer.
@@ -35,21 +35,21 @@ pub struct Conn {
     pub rx: ReceiveSide,
     pub listed: Listed,
     pub paths: Vec<Path>,
-    /// Codes of the paths, in order, if there are many ([`CODES_FROM`]).
+    /// Codes of the paths, in order, if there are at least [`CODES_FROM`].
     codes: Option<Box<Codes>>,
-    /// More data was queued than one packet takes: probing the packet size pays.
+    /// More data was queued than one packet takes, so probing the packet size pays.
     pub wide: bool,
-    /// All paths corrupt: before this time none is left for corruption.
+    /// All paths corrupt packets: no path is isolated before this time.
     pub all_corrupt_until: u64,
     pub stats: PeerStats,
 }
 
-/// Codes of paths. (Boxed, as few peers have them: a word is enough for the others.)
+/// Codes of paths. (Boxed: most connections have none, and then need a pointer only.)
 #[derive(Debug, Default)]
 struct Codes(Vec<u16>);
 
-/// The connection's place in the node's lists: of peers with packets to send, of peers that wait
-/// for room, of peers with memory to reclaim, and of deadlines.
+/// The connection's place in the node's lists of peers: with packets to send, waiting for room,
+/// with memory to reclaim, and with deadlines.
 #[derive(Debug)]
 pub struct Listed {
     pub ready: bool,
@@ -84,8 +84,8 @@ impl Conn {
         }
     }
 
-    /// True if the peer has had credit for messages up to this number: each of those that have not
-    /// arrived costs the overhead at least.
+    /// True if the peer's credit covered all messages up to this number: each message that has not
+    /// arrived has used at least the overhead.
     pub(crate) fn had_credit_for(&self, number: u64) -> bool {
         let missing = self.credit.outstanding() / MESSAGE_OVERHEAD;
         number < self.rx.next_match + self.rx.inbound.len() as u64 + missing
@@ -103,8 +103,8 @@ impl Conn {
         size_of::<Conn>() + sides + codes + paths + spare
     }
 
-    /// Path for small packets: the healthy path with the least latency, else the best there is.
-    /// Rails in `full` have no room (bit n: rail n); `None` if usable paths exist but lack room.
+    /// Path for small packets: the healthy path with the least latency, else the best other path.
+    /// Rails in `full` have no room (bit n: rail n). `None`: usable paths exist but have no room.
     pub fn small_path(&self, avoid: Option<u16>, standby: bool, full: u32) -> Option<usize> {
         let rank = |p: &Path| {
             let class = match p.state() {
@@ -137,7 +137,7 @@ impl Conn {
         (!waits || !self.paths.iter().any(better)).then_some(at)
     }
 
-    /// Probes the other healthy paths of the tier for their round trips, if that is due.
+    /// Probes the other healthy paths of this path's tier for their round trips, if that is due.
     pub fn compare(&mut self, at: usize, now: u64) {
         if self.paths.len() < 2 || !self.paths[at].rtt.is_to_compare(now) {
             return;
@@ -156,7 +156,7 @@ impl Conn {
         if path.healthy() {
             return !path.has_room(full);
         }
-        // Due acks leave with packets of healthy paths, whatever path they are of.
+        // Healthy paths carry the due acks of all paths.
         let mut healthy = self.paths.iter().filter(|p| p.healthy()).peekable();
         match healthy.peek().is_some() {
             true => !healthy.any(|p| p.has_room(full)),
@@ -164,8 +164,8 @@ impl Conn {
         }
     }
 
-    /// Probes a peer that was neither heard nor probed recently (`None` otherwise); `Some(false)`:
-    /// no path takes the probe. `full`: rails without room.
+    /// Probes a peer that was neither heard nor probed recently; otherwise returns `None`.
+    /// `Some(false)`: no path takes the probe. `full`: rails without room.
     pub(crate) fn ask(&mut self, now: u64, cfg: &Config, full: u32) -> Option<bool> {
         let every = cfg.keepalive_interval_ns();
         let last = self.life.heard_ns.max(self.life.pinged_ns);
@@ -173,8 +173,8 @@ impl Conn {
             return None;
         }
         self.life.pinged_ns = now;
-        // The peer's silence counts from its last packet if that was recent, or from this probe if
-        // it was never heard.
+        // The peer's silence counts from its last packet if that is recent, but from this probe if
+        // the peer was never heard.
         let since = match self.life.heard_ns {
             0 => now,
             _ => last.max(now.saturating_sub(2 * every)),
@@ -189,7 +189,7 @@ impl Conn {
     }
 
     /// Handles a duplicate fragment on path `at`: our ack may have been lost on a path that carries
-    /// only one direction. Probes the other paths, to detect that.
+    /// only one direction. Probes the other paths to find out.
     pub fn note_duplicate(&mut self, at: usize) {
         self.stats.duplicates += 1;
         for (i, path) in self.paths.iter_mut().enumerate() {
@@ -215,18 +215,17 @@ impl Conn {
                 carried |= path.carries();
             }
         }
-        // No rail reaches the peer, or all links are down: its queued and requeued frames cannot
-        // leave.
+        // No rail reaches the peer, or all links are down: queued and requeued frames cannot leave.
         if !linked {
             return self.watched() || !self.tx.resend.is_empty();
         }
-        // The last path is never given up, and its rail may be down.
+        // The last path is never given up, even if its rail is down.
         carried || (waits && !usable)
     }
 
-    /// True if an operation waits for the peer to send: a posted receive that names it, an incoming
-    /// message, a read; a send that waits for credit or a grant. Then the peer is probed now and
-    /// then.
+    /// True if an operation waits for the peer to send something: a posted receive that names the
+    /// peer, an incoming message, a read, a send that waits for credit or a grant. The peer is then
+    /// probed from time to time.
     pub fn watched(&self) -> bool {
         if self.session.own {
             return false;
@@ -236,7 +235,7 @@ impl Conn {
         incoming || asked || !self.tx.queue.is_empty() || !self.tx.rendezvous.is_empty()
     }
 
-    /// Starts the wait for the peer's answer, if it owes one and none was owed before.
+    /// Starts the wait for the peer's answer, if the peer owes one and owed none before.
     pub fn begin_waiting(&mut self, now: u64) {
         if self.life.owed_since.is_none() && self.owes() {
             (self.life.owed_since, self.life.unanswered_since) = (Some(now), None);
@@ -250,8 +249,8 @@ impl Conn {
         self.life.note_cut(now, cut);
     }
 
-    /// True if anything here depends on the peer. More than [`owes`](Conn::owes): lost frames that
-    /// are yet to be retransmitted count too, though nothing is in flight.
+    /// True if any work depends on the peer. Includes more than [`owes`](Conn::owes): also frames
+    /// queued for retransmission while nothing is in flight.
     pub fn depends(&self) -> bool {
         self.owes() || self.watched() || self.has_small() || !self.tx.bulk.is_empty()
     }
@@ -273,8 +272,8 @@ impl Conn {
         self.bye.due > 0 || self.session.refusals_due > 0 || self.tx.has_control()
     }
 
-    /// Called when a packet is filled. If more data waits, or will when a grant comes, each path is
-    /// probed for its PMTU. (Peers that get little are not probed: in an all-to-all of small
+    /// Called when a packet is filled. If more data waits, or will wait for a grant, each path is
+    /// probed for its PMTU. (Peers that get little data are not probed: in an all-to-all of small
     /// messages most bytes would be probes.)
     pub(crate) fn probe_sizes_if_bulk(&mut self, reliable: bool) {
         let long = !self.tx.rendezvous.is_empty() || !self.tx.replies.is_empty();
@@ -287,9 +286,9 @@ impl Conn {
         }
     }
 
-    /// Starts PMTU probes on every path, if wanted. Several paths are all probed at once: their
-    /// first measurements decide how they share a long message. Native mode has no acks that could
-    /// answer: it assumes the sizes that both rails declare.
+    /// Starts PMTU probes on every path, if wanted. All paths are probed at once, since their first
+    /// measurements decide how they share a long message. Native mode has no acks that could answer
+    /// a probe, and assumes the sizes that both rails declare.
     pub(crate) fn ask_sizes(&mut self, reliable: bool) {
         let wanted = self.wide || self.paths.len() > 1;
         let paths = self.paths.iter_mut().filter(|_| wanted);
@@ -308,7 +307,7 @@ impl Conn {
         paths.for_each(|path| path.probing.request());
     }
 
-    /// Counts a retransmitted frame, unless it found no room.
+    /// Counts a retransmitted frame, unless the frame found no room.
     pub(crate) fn count_resent(&mut self, at: usize, why: Why, fits: bool) {
         let stats = &mut self.paths[at].stats;
         let count = match why {
@@ -319,7 +318,8 @@ impl Conn {
         *count += fits as u64;
     }
 
-    /// True if some ack has waited its delay, or is urgent and its own path may not carry it.
+    /// True if an ack has waited for its delay, or if it is urgent and its own path may not carry
+    /// it.
     pub(crate) fn due_ack(&self, now: u64, delay_ns: u64) -> bool {
         let due = |p: &Path| {
             p.acks.is_due(now, delay_ns) || (p.acks.any() && p.acks.is_urgent() && p.left_by_acks())
@@ -358,8 +358,8 @@ impl Conn {
     }
 
     /// Adds paths from rails `locals` to rails `remotes`, out of `pairs` (indices into both), up to
-    /// `most` paths. Each path joins the two rails with the fewest paths so far: the load is even,
-    /// and all rails of one side must fail before no path is left.
+    /// `most` paths. Each path joins the two rails with the fewest paths so far. So the load is
+    /// even, and only the failure of all rails of one side leaves no path.
     pub fn add_paths(
         &mut self,
         locals: &[LocalRail],

@@ -1,5 +1,5 @@
-//! Context of a component's call: the node's settings, rails and clock, its peers, and the queues
-//! of events and counts.
+//! Context of a component's call: the node's settings, rails, clock and peers, and its queues of
+//! events and counts.
 
 use crate::base::config::Config;
 use crate::base::stats::NodeStats;
@@ -12,8 +12,9 @@ use crate::state::local::Local;
 use crate::state::run_queue::RunQueue;
 use alloc::collections::VecDeque;
 
-/// Probes received on a path, without an ack of ours on it, after which it is probed in return.
-/// (Fewer, and path comparisons of many paths with a loss of a tenth would cause each other.)
+/// Probes received on a path without an ack of ours on it, after which this side probes the path in
+/// return. (With fewer, and a loss of a tenth, path comparisons of many paths would cause each
+/// other.)
 const ASKED_BACK: u8 = 3;
 
 /// Borrowed parts of a node, without its operations.
@@ -54,8 +55,8 @@ impl Context<'_> {
         }
     }
 
-    /// Handles a probe. The path may carry the probe but not our answer: only a probe of our own
-    /// shows that, and then acks take another path.
+    /// Handles a probe. The path may carry the probe but not our answer. Only a probe of our own
+    /// shows that; acks then take another path.
     pub(crate) fn ask_back(&mut self, peer: PeerId, at: usize) {
         let Some(conn) = self.directory.conn_mut(peer) else {
             return;
@@ -102,7 +103,7 @@ impl Context<'_> {
         self.stats.charge(bytes);
     }
 
-    /// Gives back what a message was charged.
+    /// Returns the memory that a message was charged for.
     pub(crate) fn release(&mut self, peer: PeerId, bytes: u64) {
         self.stats.unexpected_bytes -= bytes;
         if bytes > 0 {
@@ -171,7 +172,7 @@ pub(crate) mod testing {
     }
 
     impl Parts {
-        /// A node without rails that has connections to so many peers.
+        /// The parts of a node without rails that has connections to `peers` peers.
         pub(crate) fn with_peers(peers: u64) -> Parts {
             let mut directory = Directory::new();
             for id in 1..=peers {

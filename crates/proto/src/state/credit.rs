@@ -1,4 +1,4 @@
-//! Credit of a connection: how much eager payload each end may have unread at the other. It bounds
+//! Credit of a connection: the eager payload that each end may have unread at the other. It bounds
 //! the unexpected payload of each peer, and [`PromisedCredit`] that of all peers together.
 
 use crate::base::config::{Config, FIRST_CREDIT, MESSAGE_OVERHEAD};
@@ -11,11 +11,11 @@ const REQUEST_RESERVE: u64 = 64 * MESSAGE_OVERHEAD;
 /// Credit of both directions, in bytes, cumulative.
 #[derive(Debug)]
 pub struct Credit {
-    /// The limit that the peer set, and how much of it our messages have used.
+    /// The limit that the peer set, and the part of it that our messages have used.
     limit: u64,
     used: u64,
     /// Eager bytes that the peer may have unread here: set at first contact, and raised if the peer
-    /// needs it and there is memory.
+    /// needs more and there is memory.
     window: u64,
     given: u64,
     announced: u64,
@@ -45,9 +45,9 @@ impl Credit {
         eager_bytes + MESSAGE_OVERHEAD
     }
 
-    /// True if the payload of a message of `len` bytes may leave eagerly. The reserve is left for
-    /// requests: they must go on when the receiver is full of unexpected messages, since the
-    /// expected one may be behind these.
+    /// True if the payload of a message of `len` bytes may leave eagerly. Payload must leave the
+    /// reserve for requests, which must get through even if the receiver is full of unexpected
+    /// messages: the expected message may be behind these.
     #[inline]
     pub fn allows(&self, len: u64) -> bool {
         self.used + Credit::cost(len) + REQUEST_RESERVE <= self.limit
@@ -65,7 +65,7 @@ impl Credit {
         self.used += cost;
     }
 
-    /// Raises the limit that the peer set. (An older limit may arrive later.)
+    /// Raises the limit that the peer set. (Lower, older limits may arrive late.)
     pub fn raise(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
     }
@@ -81,19 +81,19 @@ impl Credit {
         self.given + self.window - FIRST_CREDIT
     }
 
-    /// Credit that the peer had and of which no message has arrived.
+    /// Credit granted to the peer for which no message has arrived.
     pub fn outstanding(&self) -> u64 {
         self.granted().saturating_sub(self.seen)
     }
 
-    /// Returns the credit of freed eager bytes; true if a CREDIT frame is newly due.
+    /// Returns the credit of freed eager bytes. True if a CREDIT frame has become due.
     pub fn give(&mut self, bytes: u64, cfg: &Config) -> bool {
         let times = 1 + cfg.errs(Mutation::Hoard) as u64;
         self.given += bytes * times;
         self.comes_due(cfg)
     }
 
-    /// Counts the credit of a received message; true if a CREDIT frame is newly due.
+    /// Counts the credit of a received message. True if a CREDIT frame has become due.
     pub fn see(&mut self, bytes: u64, cfg: &Config) -> bool {
         self.seen += bytes;
         self.comes_due(cfg)
@@ -105,10 +105,10 @@ impl Credit {
         self.due
     }
 
-    /// Marks a CREDIT frame as due when the peer has used half of the limit that it knows; returns
-    /// true if newly marked. (Judged by the credit it has left, not by the amount returned: with
-    /// less left than its next message costs, and too little returned for a frame, the peer would
-    /// wait for ever.)
+    /// Marks a CREDIT frame as due when the peer has used half of the limit that it knows. Returns
+    /// true if newly marked. (The test is the credit left to the peer, not the credit to return: a
+    /// peer whose credit left is less than its next message costs, while too little was returned
+    /// for a frame, would wait forever.)
     fn comes_due(&mut self, cfg: &Config) -> bool {
         if cfg.errs(Mutation::KeepCredit) {
             return false;
@@ -120,7 +120,7 @@ impl Credit {
         due
     }
 
-    /// Marks the lost CREDIT frame as due again; false if it was due anyway.
+    /// Marks a lost CREDIT frame as due again; false if one was due anyway.
     pub fn tell_again(&mut self) -> bool {
         !core::mem::replace(&mut self.due, true)
     }
@@ -145,8 +145,8 @@ impl PromisedCredit {
         self.bytes += credit.window;
     }
 
-    /// Enlarges the window of a peer that has used more than half of it, if there is memory; true
-    /// if so. The peer is to be told.
+    /// Raises the window of a peer that has used more than half of it, if there is memory. Returns
+    /// whether it did: the peer must then be told.
     pub fn grow(&mut self, credit: &mut Credit, cfg: &Config) -> bool {
         if !credit.is_crowded() || cfg.errs(Mutation::KeepCredit) {
             return false;
@@ -158,7 +158,7 @@ impl PromisedCredit {
         more > 0
     }
 
-    /// Takes back the window of a peer that is gone.
+    /// Gives back the window of a peer that is gone.
     pub fn close(&mut self, credit: &Credit) {
         self.bytes -= credit.window;
     }

@@ -2,18 +2,18 @@
 
 use marline_wire::{Frame, HeadWriter};
 
-/// Corrupted packets in the window before a path is judged: a path with a tenth of the limit shows
-/// so many by chance about once in 10^8 packets.
+/// Corrupted packets in the window before a path is judged. A path with a tenth of the limit shows
+/// this many by chance about once in 10^8 packets.
 const DAMAGED_MIN: u32 = 8;
-/// Packets after which older ones count half.
+/// Packets after which older packets count half.
 const WINDOW_PACKETS: u64 = 4_096;
-/// Probes in a row that must arrive for a reinstatement, at first and at most. A path that corrupts
-/// one packet in a hundred passes 256 once in 13 times.
+/// Probes that must arrive in a row before a path is reinstated, at first and at most. A path that
+/// corrupts one packet in a hundred passes 256 probes once in 13 times.
 const CLEAN_MIN: u32 = 16;
 const CLEAN_MAX: u32 = 256;
 /// Bytes of a probe of an isolated path: a jumbo frame.
 const ISOLATION_PROBE_BYTES: usize = 8_960;
-/// After so long without CORRUPT, relapses are forgotten.
+/// Relapses are forgotten after this time without CORRUPT.
 const FORGET_NS: u64 = 10_000_000_000;
 /// Corrupted packets among the packets that arrive on a path.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,8 +24,8 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Counts a corrupted packet after `received` good ones in all. Returns the corrupted packets
-    /// and all packets of the window if there are more than `limit_ppm`.
+    /// Counts a corrupted packet after `received` good ones in total. If there are more than
+    /// `limit_ppm`, returns the window's corrupted packets and all its packets.
     pub(crate) fn on_bad(&mut self, received: u64, limit_ppm: u32) -> Option<(u32, u64)> {
         self.bad += 1;
         let of = received.saturating_sub(self.from) + self.bad as u64;
@@ -45,7 +45,7 @@ impl Damage {
     }
 }
 
-/// Isolation of a path that corrupts, and its way back.
+/// Isolation of a path that corrupts packets, and the probes until it is reinstated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Isolation {
     needed: u32,
@@ -77,7 +77,7 @@ impl Isolation {
         self.since_ns = now;
     }
 
-    /// Pads a probe of an isolated path with zeros: all of them are under the head's CRC.
+    /// Pads a probe of an isolated path with zeros, all of them covered by the head's CRC.
     pub(crate) fn fill(&self, writer: &mut HeadWriter<'_>) {
         let room = writer.room().min(ISOLATION_PROBE_BYTES).saturating_sub(8);
         let head = (room / 8 * 8) as u16;
@@ -89,7 +89,7 @@ impl Isolation {
         self.asked_ns
     }
 
-    /// Notes a request for a probe. `lost`: the one before was not answered.
+    /// Notes a request for a probe. `lost`: the probe before was not answered.
     pub(crate) fn on_probe(&mut self, now: u64, lost: bool) {
         if lost {
             self.clean = 0;

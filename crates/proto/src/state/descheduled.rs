@@ -1,14 +1,14 @@
 //! Poll gaps of this node, and silences of descheduled peers.
 
 /// Poll gap above which round-trip samples are discarded (design rule 5), and after which all
-/// sockets are read before a peer counts as late.
+/// sockets are read before any peer counts as late.
 pub(crate) const POLL_GAP_NS: u64 = 1_000_000;
 /// Time in which a full receive buffer is read, while more packets arrive: 8 MB take 5 ms.
 pub(crate) const BEHIND_MAX_NS: u64 = 10_000_000;
-/// Silences are forgotten after one to two of these.
+/// A silence is forgotten after one to two of these periods.
 pub(crate) const FORGET_NS: u64 = 1_000_000_000;
-/// Weight of a needed retransmission against spurious ones. If a link loses acks as often as data,
-/// half of all retransmissions are spurious; if it loses nothing, all are.
+/// Weight of a needed retransmission, relative to a spurious one. If a link loses acks as often as
+/// data, half of all retransmissions are spurious; if it loses nothing, all are.
 pub(crate) const NEEDED_WEIGHT: i8 = 4;
 /// Bound of the balance of verdicts.
 pub(crate) const BALANCE_MAX: i8 = 8;
@@ -35,12 +35,12 @@ pub(crate) struct Descheduled {
     /// The last poll gap.
     pub(crate) gap_start_ns: u64,
     pub(crate) gap_end_ns: u64,
-    /// Packets that arrived in the gap are not all read: no peer can be called late.
+    /// Packets that arrived in the gap may still be unread: no peer counts as late.
     pub(crate) behind: bool,
     /// Longest silence of a peer in this period and in the one before.
     pub(crate) worst_ns: [u64; 2],
     pub(crate) since_ns: u64,
-    /// Balance over all peers, used for a peer without one.
+    /// Balance over all peers, used for a peer that has none of its own.
     pub(crate) verdicts: Verdicts,
 }
 
@@ -62,7 +62,8 @@ impl Descheduled {
         self.behind = false;
     }
 
-    /// True while packets that arrived in a poll gap are still being read: no peer is late before.
+    /// True while packets that arrived in a poll gap are still being read; no peer counts as late
+    /// meanwhile.
     #[inline]
     pub(crate) fn is_standby(&self, now: u64) -> bool {
         self.behind && now < self.gap_end_ns + BEHIND_MAX_NS
@@ -83,7 +84,7 @@ impl Descheduled {
         }
     }
 
-    /// Corrects the departure time of a packet to the end of the gap: the process may have been
+    /// Corrects the departure time of a packet to the end of a poll gap: the process may have been
     /// descheduled between reading the clock and the system call.
     pub(crate) fn left_ns(&self, at_ns: u64) -> u64 {
         match (self.gap_start_ns..self.gap_end_ns).contains(&at_ns) {

@@ -20,7 +20,7 @@ pub struct Directory {
     pub peers: Vec<Peer>,
     pub by_id: BTreeMap<u64, u32>,
     pub(crate) departed: Departed,
-    /// Peers whose memory grew, and when to look at them and at departed peers.
+    /// Peers whose memory grew; `reclaim_at`: when to look at them and at departed peers.
     pub oversized: Vec<u32>,
     pub reclaim_at: u64,
     pub promised: PromisedCredit,
@@ -63,7 +63,7 @@ impl Directory {
         peers.filter_map(on_link).collect()
     }
 
-    /// Ends the watch over the peer that a cancelled receive named.
+    /// Ends the watch over the peer that a cancelled receive names.
     pub(crate) fn unwatch(&mut self, spec: &RecvSpec) {
         let Source::Peer(peer) = spec.source else {
             return;
@@ -87,8 +87,8 @@ impl Directory {
         entry.is_some_and(|entry| entry.named)
     }
 
-    /// Returns whether another read of the peer may be served: a peer that takes no replies would
-    /// fill memory with them.
+    /// Returns whether another read of the peer may be served. The bound keeps a peer that takes no
+    /// replies from filling memory with them.
     pub fn serves_read(&self, peer: PeerId) -> bool {
         let most = match self.is_named(peer) {
             true => READS_MAX,
@@ -99,13 +99,13 @@ impl Directory {
     }
 
     /// Returns whether another request of the peer on memory may be executed. (The queue to a named
-    /// peer has the owner's own messages as well.)
+    /// peer also has the owner's own messages, and is not bounded.)
     pub fn serves_rpc(&self, peer: PeerId) -> bool {
         let conn = self.conn(peer);
         self.is_named(peer) || conn.is_some_and(|c| c.tx.queue.len() < STRANGER_REPLIES_MAX)
     }
 
-    /// Changes a peer's entry, and what admission counts of it.
+    /// Changes a peer's entry, and updates the counts of admission.
     pub fn change<T>(&mut self, index: u32, change: impl FnOnce(&mut Peer) -> T) -> Option<T> {
         let entry = self.peers.get_mut(index as usize)?;
         let (before, held) = (entry.standing(), entry.held());
@@ -128,8 +128,8 @@ pub(crate) struct Departed {
     /// When to look at which peer again.
     pub(crate) waiting: BinaryHeap<Reverse<(u64, u32)>>,
     pub(crate) free: Vec<u32>,
-    /// Ids of forgotten peers, if packets have tags: recorded packets of them would be a first
-    /// contact otherwise. Only processes with the job's key add to it.
+    /// Ids of forgotten peers, if packets have tags. Without them a replay of recorded packets
+    /// would be a first contact. Only processes with the job's key add ids.
     pub(crate) former: BTreeSet<u64>,
 }
 
@@ -146,17 +146,17 @@ impl Departed {
     }
 }
 
-/// A remote endpoint that the node knows; small until there is a connection.
+/// A remote endpoint that the node knows; small until it has a connection.
 #[derive(Debug)]
 pub struct Peer {
     pub address: Address,
     /// The owner has a name for the peer.
     pub named: bool,
-    /// The peer departed; only its address is retained.
+    /// The peer departed; only its address is kept.
     pub gone: bool,
-    /// For a departed peer: when to look whether more of it can be freed.
+    /// For a departed peer: when to check whether more of it can be freed.
     pub look_at_ns: u64,
-    /// Unexpected bytes of its messages.
+    /// Bytes of the peer's unexpected messages.
     pub charged: u64,
     pub conn: Option<Box<Conn>>,
 }
@@ -170,7 +170,7 @@ impl Peer {
         }
     }
 
-    /// Bytes that strangers are charged with for it.
+    /// Bytes that count against the strangers' share for this peer.
     fn held(&self) -> u64 {
         match self.named {
             true => 0,

@@ -1,4 +1,4 @@
-//! Packets of a path that were declared lost lately, of which some may be acknowledged after all.
+//! Packets of a path that were declared lost recently; some of them may be acknowledged after all.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ pub(crate) struct Lost {
     pub(crate) number: u64,
     /// Bytes of the longest datagram of the packet.
     pub(crate) bytes: u32,
-    /// The packet was a size probe, which counts as no loss.
+    /// The packet was a size probe, whose loss is not counted as one.
     pub(crate) probe: bool,
 }
 

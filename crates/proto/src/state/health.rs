@@ -1,6 +1,6 @@
-//! Health of a path. The table of transitions ([`Condition::after`]) decides; this keeps what its
-//! inputs are made of: the comparison with reference paths, the state of the rail, refusals, damage
-//! and the probes of an isolated path, and the damping of a path that flaps.
+//! Health of a path. The table of transitions ([`Condition::after`]) decides; this file keeps the
+//! state behind its inputs: the comparison with reference paths, the state of the rail, refusals,
+//! damage and the probes of an isolated path, and the damping of a path that flaps.
 
 use crate::base::types::PathState;
 use crate::state::comparison::Comparison;
@@ -8,7 +8,7 @@ use crate::state::damage::{Damage, Isolation};
 use crate::state::health_table::{Condition, Input};
 use marline_wire::HeadWriter;
 
-/// Hold time of a path that goes down again: doubled each time, between these bounds (flap
+/// Hold time of a path that goes down again soon: doubled each time, between these bounds (flap
 /// damping).
 const HOLD_MIN_NS: u32 = 1_000_000;
 const HOLD_CAP_NS: u64 = 1_000_000_000;
@@ -22,9 +22,9 @@ pub struct Health {
     comparison: Option<Comparison>,
     hold_ns: u32,
     up_since_ns: u64,
-    /// Nothing leaves on the path: its rail is down, or its link is not up.
+    /// Nothing can leave on the path: its rail is down, or its link is not up.
     rail_down: bool,
-    /// The peer's host refused a packet on the path since the peer was heard (see `Refusals`).
+    /// The peer's host refused a packet on the path after the peer was last heard (see `Refusals`).
     refused: bool,
     /// Corrupted packets that arrived on the path.
     damage: Damage,
@@ -69,13 +69,13 @@ impl Health {
         self.apply(Input::Ack)
     }
 
-    /// Handles late acks, or a rail without room; returns true if the path was not suspect before.
+    /// Handles late acks, or a rail without room. Returns true if the path was not suspect before.
     pub(crate) fn on_late(&mut self) -> bool {
         self.apply(Input::Late)
     }
 
-    /// Takes the path down. Returns its hold time, which damps its return: doubled if the path was
-    /// up only briefly, `hold_max_ns` at most.
+    /// Takes the path down. Returns its hold time, before which it does not come up: doubled if the
+    /// path had been up only briefly, but at most `hold_max_ns`.
     pub(crate) fn on_failure(&mut self, now: u64, hold_max_ns: u64, input: Input) -> u64 {
         if now.saturating_sub(self.up_since_ns) > HOLD_FORGET_NS {
             self.hold_ns = HOLD_MIN_NS;
@@ -90,8 +90,9 @@ impl Health {
         self.hold_ns.into()
     }
 
-    /// Handles an ack on a path out of use: returns the input that brings it up, if one does.
-    /// `alone`: no other path is healthy. `sent_ns`: when the acknowledged packet left.
+    /// Handles an ack on a path that is not in use. Returns the input that brings the path up, if
+    /// it may come up. `alone`: no other path is healthy. `sent_ns`: when the acknowledged packet
+    /// left.
     pub(crate) fn on_answer(&mut self, alone: bool, sent_ns: u64) -> Option<Input> {
         if !self.is_isolated() {
             return Some(Input::Answered);
@@ -104,7 +105,7 @@ impl Health {
         None
     }
 
-    /// Ends the isolation, as no other path is better.
+    /// Ends the isolation because no other path is better.
     pub(crate) fn end_isolation(&mut self, now: u64) {
         self.isolation.end(now);
     }
@@ -122,7 +123,7 @@ impl Health {
         self.condition != Condition::Unproven
     }
 
-    /// True if proven and not down (its rail may be down at the moment).
+    /// True if the path is proven and not down (its rail may be down at the moment).
     #[inline]
     pub(crate) fn carries(&self) -> bool {
         matches!(self.condition, Condition::Up | Condition::Suspect)
@@ -178,7 +179,7 @@ impl Health {
         self.comparison.as_ref()
     }
 
-    /// The same, to be changed.
+    /// As `comparison`, for changing it.
     #[inline]
     pub(crate) fn comparison_mut(&mut self) -> Option<&mut Comparison> {
         self.comparison.as_mut()
@@ -205,7 +206,7 @@ impl Health {
         self.isolation.asked_ns()
     }
 
-    /// Notes another probe of the isolated path. `lost`: the one before was not answered.
+    /// Notes another probe of the isolated path. `lost`: the probe before was not answered.
     pub(crate) fn on_isolation_probe(&mut self, now: u64, lost: bool) {
         if lost {
             self.apply(Input::ProbeLost);

@@ -6,7 +6,7 @@ use crate::base::types::{PathReason, PathState};
 /// Condition of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// Never answered; probed.
+    /// Never answered; it is probed.
     Unproven,
     /// In use.
     Up,
@@ -14,7 +14,7 @@ pub(crate) enum Condition {
     Suspect,
     /// Out of use; probed.
     Down,
-    /// Out of use, as it corrupts packets; probed with full packets.
+    /// Not in use, because it corrupts packets; it is probed with full packets.
     Isolated,
     /// Isolated, and the last probe arrived.
     Probation,
@@ -38,15 +38,15 @@ pub(crate) enum Input {
     ProbePassed,
     /// A probe of an isolated path was lost.
     ProbeLost,
-    /// Enough such probes arrived, or no other path is healthy.
+    /// Enough probes of the isolated path arrived, or no other path is healthy.
     Reinstated,
-    /// All paths corrupt: the isolated ones are no worse.
+    /// All paths corrupt packets: the isolated ones are no worse.
     NoBetter,
 }
 
 use Condition::{Down, Isolated, Probation, Suspect, Unproven, Up};
 
-/// For each input the next condition, by the present one. A condition that stays is written out, so
+/// For each input the next condition, by the present one. Conditions that stay are written out, so
 /// that no pair is undefined.
 #[rustfmt::skip]
 const TABLE: [(Input, [Condition; 6]); 9] = [
@@ -69,7 +69,7 @@ impl Condition {
         TABLE[input as usize].1[self as usize]
     }
 
-    /// The state as shown to the owner: an isolated path is down.
+    /// The state as the owner sees it: an isolated path is down.
     #[inline]
     pub(crate) fn state(self) -> PathState {
         match self {
@@ -88,7 +88,7 @@ impl Condition {
 }
 
 impl Input {
-    /// The input of a path that is given up for this reason.
+    /// The input for a path that is given up for this reason.
     pub(crate) fn of_failure(why: PathReason) -> Input {
         match why {
             PathReason::Corrupt => Input::Corrupt,

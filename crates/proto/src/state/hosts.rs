@@ -1,4 +1,4 @@
-//! Peers by host: those with a rail on each host.
+//! Peers by host: the peers that have a rail on each host.
 
 use crate::base::pairing::Pairing;
 use crate::base::types::PeerId;
@@ -7,7 +7,7 @@ use alloc::collections::BTreeSet;
 use marline_wire::RailAddr;
 
 /// Pairs of a host, by its hash ([`Pairing::host_hash`]), and a peer with a path to it. Two hosts
-/// may have one hash, so that a reader compares addresses as well.
+/// may have the same hash, so readers also compare addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts(BTreeSet<(u64, u32)>);
 
@@ -23,7 +23,7 @@ impl Hosts {
         self.0.extend(hosts.map(|host| (host, conn.peer.0)));
     }
 
-    /// Removes the host of an address that no path of the connection has any more.
+    /// Removes the host of an address, unless another path of the connection leads to it.
     pub(crate) fn leave(&mut self, pairing: &dyn Pairing, conn: &Conn, addr: &RailAddr) {
         let host = pairing.host_hash(addr);
         let mut hosts = conn.paths.iter().map(|path| pairing.host_hash(&path.to));

@@ -1,28 +1,28 @@
 //! Latency of a path for short messages: the least recent round trip. A mean includes queueing,
 //! descheduled peers and, on a rarely used path, the rail's poll interval.
 
-/// A half window ends after so many samples and this time.
+/// A half window ends after this many samples and this time.
 const HALF_SAMPLES: u8 = 8;
 const HALF_NS: u64 = 20_000_000;
-/// While short messages are exchanged, the other paths are probed for their latency: after so many
-/// samples, and no sooner than this interval. That costs few packets, and none when idle.
+/// While short messages are exchanged, the other paths are probed for their latency after this many
+/// samples, but not more often than the interval below. That costs few packets, and none when idle.
 const ASK_SAMPLES: u16 = 256;
 const ASK_EVERY_NS: u64 = 2_000_000;
-/// Paths that differ by less than one part in so many count as equal, so that noise does not move
-/// messages between rails.
+/// Paths whose latencies differ by less than one part in this many count as equal, so that noise
+/// does not move messages between rails.
 pub(crate) const ALIKE_SHARE: u64 = 4;
 
-/// Bytes of the longest eager message with its heads: in flight when it is alone.
+/// Bytes of the longest eager message with its heads, which are in flight when it is alone.
 pub(crate) const LONE_BYTES: u64 = 70_000;
 
 /// The least recent round trip, over a window of two halves, so that old samples are dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
-    /// Least round trip of this half and of the one before.
+    /// Least round trip of this half window and of the half window before.
     least_ns: [u32; 2],
     samples: u8,
     since_ns: u64,
-    /// Samples since the other paths were probed, and when that was.
+    /// Samples since the other paths were last probed; `asked_ns`: when that was.
     unasked: u16,
     asked_ns: u64,
 }
@@ -52,7 +52,7 @@ impl Latency {
         self.least_ns[0] = self.least_ns[0].min(rtt_ns.try_into().unwrap_or(u32::MAX));
     }
 
-    /// True if the other paths are due for a probe; restarts the interval if so.
+    /// True if the other paths are due for a probe; the interval then starts anew.
     #[inline]
     pub(crate) fn is_to_compare(&mut self, now: u64) -> bool {
         let due = self.unasked >= ASK_SAMPLES && now.saturating_sub(self.asked_ns) >= ASK_EVERY_NS;
@@ -88,7 +88,7 @@ mod tests {
             latency.take(rtt_ns, now);
         }
         assert_eq!(latency.ns(), 20_000);
-        // A path that is rarely probed retains its old value until it has enough new samples.
+        // A rarely probed path keeps its old value until it has enough new samples.
         now += 3 * HALF_NS;
         latency.take(30_000, now);
         assert_eq!(latency.ns(), 20_000);

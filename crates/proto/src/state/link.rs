@@ -4,16 +4,16 @@ use crate::base::types::PeerId;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Delay before the link is asked for again after it went down: first and longest, doubling in
-/// between. A peer that restarts its rail listens again within milliseconds; a dead one should cost
-/// next to nothing.
+/// Delay before asking again for a link that went down: the first and the longest, doubled in
+/// between. A peer that restarts its rail listens again within milliseconds; asking a dead one
+/// should cost next to nothing.
 const RETRY_MIN_NS: u32 = 1_000_000;
 const RETRY_MAX_NS: u32 = 500_000_000;
 /// Least interval between notices to the rail that a link works. Hosts revalidate a neighbour's ARP
 /// entry after a second at the soonest.
 const WORKS_EVERY_NS: u64 = 100_000_000;
 
-/// Write backoff: failed writes make a path skip up to two to this power of them.
+/// Write backoff: after failed writes a path skips up to two to this power of them.
 const FAILURES_MAX: u8 = 7;
 
 /// Unit of times stored in 32 bits.
@@ -22,12 +22,12 @@ const UNIT_NS: u64 = 1 << 20;
 /// Requests about links for the engine.
 #[derive(Debug, Default)]
 pub struct Links {
-    /// Peers with paths that have a request.
+    /// Peers that have paths with a request about their link.
     pub wanted: Vec<PeerId>,
     /// Links of local rails to be closed.
     pub unused: Vec<(usize, u32)>,
-    /// By local rail and number of a link: the newest flow that a path on it took. Several peers
-    /// may be behind one link, a dead process and the one that listens in its place among them.
+    /// By local rail and number of a link: the newest flow that a path on it took. One link may
+    /// lead to several peers, for example a dead process and its successor at the same address.
     pub flows: BTreeMap<(u8, u32), u8>,
 }
 
@@ -45,19 +45,19 @@ pub struct PathLink {
     pub id: Option<u32>,
     /// Packets may leave.
     pub up: bool,
-    /// The engine is to be asked for a link.
+    /// A request for a link must go to the engine.
     pub wanted: bool,
-    /// A connection ended after all data that the peer had sent, without a notice of idle
-    /// eviction, and nothing was heard on the path since.
+    /// A connection ended after all data that the peer had sent, without a notice of idle eviction,
+    /// and nothing was heard on the path since.
     pub ended: bool,
-    /// The rail is to be told that packets arrive (`told`: when it last was).
+    /// The rail must be told that packets arrive (`told`: when it last was).
     pub works: bool,
-    /// The rail is to be told that nothing is acknowledged.
+    /// The rail must be told that nothing is acknowledged.
     pub silent: bool,
-    /// The rail is to try another route, as nothing is acknowledged.
+    /// The rail must try another route, since nothing is acknowledged.
     pub reroute: bool,
-    /// ECMP entropy of outgoing packets: on connectionless rails each value has its own source
-    /// port; the values wrap.
+    /// ECMP entropy of outgoing packets: on connectionless rails each value selects a source port;
+    /// values wrap.
     pub flow: u8,
     writes: WriteBackoff,
     told: u32,
@@ -88,8 +88,8 @@ impl PathLink {
         }
     }
 
-    /// The peer's rail has a new address, which needs a link of its own. Writes there may fail for
-    /// the same reasons as before.
+    /// The peer's rail has a new address, which needs a new link. The state of writes stays: they
+    /// may fail there for the same reasons.
     pub fn on_new_address(&mut self) {
         *self = PathLink {
             writes: self.writes,
@@ -113,7 +113,7 @@ impl PathLink {
         self.writes.skips == 0
     }
 
-    /// Returns whether the next fragment may be written; counts down the backoff.
+    /// Returns whether the next fragment may be written, and counts down the write backoff.
     pub fn write_turn(&mut self) -> bool {
         let may = self.may_write();
         self.writes.skips = self.writes.skips.saturating_sub(1);
@@ -126,7 +126,7 @@ impl PathLink {
         lost.then_some(self.retry_at)
     }
 
-    /// Notes a packet that arrived on the link; returns true if the rail is to be told now.
+    /// Notes a packet that arrived on the link. Returns true if the rail must be told now.
     #[inline]
     pub fn note_arrival(&mut self, now: u64) -> bool {
         if self.works || self.id.is_none() || since(self.told, now) < WORKS_EVERY_NS {
@@ -136,7 +136,7 @@ impl PathLink {
         true
     }
 
-    /// True if the link is up, or was within that time.
+    /// True if the link is up, or was up within that time.
     pub fn was_up(&self, now: u64, within_ns: u64) -> bool {
         self.up || (self.fell > 0 && since(self.fell, now) <= within_ns)
     }
@@ -146,8 +146,8 @@ impl PathLink {
         (self.up, self.retry_ns) = (true, RETRY_MIN_NS);
     }
 
-    /// Notes that the link is down; another is due some time after `now`. Returns true if this is
-    /// the first failure since the link was up, or since the path was made.
+    /// Notes that the link is down; another one is due after a delay. Returns true if this is the
+    /// first failure since the link was up, or since the path was made.
     pub fn fall(&mut self, now: u64) -> bool {
         if self.up {
             self.fell = units(now).max(1);

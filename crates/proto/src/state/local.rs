@@ -60,8 +60,9 @@ impl Local {
         }
     }
 
-    /// Number of this life for the peer with this id. Each peer is told another, so that a packet
-    /// in one peer's name takes more than to have been greeted as another.
+    /// Epoch of this endpoint for the peer with this id. Each peer gets a different one, so that a
+    /// process which exchanged HELLOs under its own id cannot send packets in the name of another
+    /// peer.
     #[allow(deprecated)] // The keyed hash of `core` is SipHash 2-4, which serves; std has no other.
     pub fn epoch_for(&self, peer: u64) -> u32 {
         let mut hash = core::hash::SipHasher::new_with_keys(self.secret.0, self.secret.1);
@@ -86,21 +87,22 @@ impl Local {
         self.rails.iter().map(|r| r.addr).collect()
     }
 
-    /// Addresses that peers are told: no standby rails, and no rails that wait for their interface.
+    /// Addresses that peers are told: without standby rails, and without rails that wait for their
+    /// interface.
     pub fn named_addrs(&self) -> Vec<RailAddr> {
         let named = self.rails.iter();
         let named = named.filter(|r| !r.standby && r.addr.is_some());
         named.map(|r| r.addr).collect()
     }
 
-    /// Returns whether messages are read on a path: both rails must support it.
+    /// Returns whether messages are read on a path, which both rails must support.
     pub(crate) fn reads_on(&self, cfg: &Config, path: &Path) -> bool {
         let rail = &self.rails[path.local as usize];
         let both = path.to.writes() && rail.addr.writes() && rail.ordered_writes;
         cfg.read_rails >> path.local & 1 == 1 && both && path.usable() && path.link.up
     }
 
-    /// Returns whether a sum of this algorithm (0: none) suffices to trust a write on a rail.
+    /// Returns whether a sum of this algorithm (0: none) suffices to trust a write on this rail.
     pub(crate) fn trusts_writes(&self, cfg: &Config, rail: u8, algorithm: u8) -> bool {
         let rail = &self.rails[rail as usize];
         let placed = rail.addr.writes == RailWrites::Keyed;

@@ -1,19 +1,19 @@
 //! Loss detector of a path (RFC 9002, section 6.1): which packet was acknowledged last, when a
-//! packet that later ones overtook is lost, and which losses an ack contradicts afterwards.
+//! packet that later ones overtook is lost, and which losses a later ack contradicts.
 
 use crate::state::given_up::{GivenUp, Lost};
 use crate::state::native::Native;
 use alloc::boxed::Box;
 use marline_wire::{Ack, MasksView, ACK_MASKS_MAX};
 
-/// Packet threshold at first (RFC 9002): more than a super-packet, because one can be overtaken as
-/// a whole when a sender moves to another core.
+/// First packet threshold (RFC 9002): more than a super-packet, which can be overtaken as a whole
+/// when a sender moves to another core.
 const REORDER_START: u64 = 64;
-/// Packet threshold of ordered paths: the next packet that arrives proves a loss.
+/// Packet threshold of ordered paths: the arrival of the next packet proves a loss.
 const REORDER_NONE: u64 = 1;
 /// Bound of the reordering threshold, which grows when packets declared lost are acknowledged.
 const REORDER_MAX: u64 = 512;
-/// Later packets that must be acknowledged before a packet is lost by time.
+/// Later packets that must be acknowledged before the time threshold declares a packet lost.
 const OVERTAKEN_MIN: u64 = 3;
 
 /// The loss detector of a path.
@@ -27,14 +27,14 @@ pub struct LossDetector {
     acked_any: bool,
     /// Send time of the newest acknowledged packet.
     newest_acked_sent_ns: u64,
-    /// Packets without a retained copy; `None` where the rail is not native.
+    /// Native packets, of which no copy is retained; `None` if the rail is not native.
     native: Option<Box<Native>>,
 }
 
 /// Losses that an ack contradicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spurious {
-    /// Packets of data among them.
+    /// Packets with data among the spurious losses.
     pub(crate) packets: u64,
     /// The longest of all, in bytes.
     pub(crate) longest: usize,
@@ -63,12 +63,12 @@ impl LossDetector {
         self.given_up.heap_bytes()
     }
 
-    /// Frees what is retained of old losses.
+    /// Frees the records of old losses.
     pub(crate) fn shrink(&mut self) {
         self.given_up = GivenUp::default();
     }
 
-    /// Notes the ack of packet `number`, which left at `sent_ns`; returns true if no later packet
+    /// Notes the ack of packet `number`, which left at `sent_ns`. Returns true if no later packet
     /// was acknowledged before.
     #[inline]
     pub(crate) fn on_acked(&mut self, number: u64, sent_ns: u64) -> bool {
@@ -81,8 +81,8 @@ impl LossDetector {
         newest
     }
 
-    /// Notes an ack that names only packets that were given up long ago; returns true if it is the
-    /// first.
+    /// Notes an ack that names only packets forgotten long ago. Returns true if this is the first
+    /// ack of the path.
     pub(crate) fn on_old_ack(&mut self, named: impl FnOnce() -> bool) -> bool {
         let first = !self.acked_any && named();
         self.acked_any |= first;
@@ -113,7 +113,7 @@ impl LossDetector {
     }
 
     /// True if the packet is lost by the packet threshold or the time threshold. `old`: the time
-    /// threshold has passed. `outlived`: one later packet is enough then.
+    /// threshold has passed. `outlived`: one acknowledged later packet is then enough.
     #[inline]
     pub(crate) fn is_lost(&self, number: u64, old: bool, outlived: impl FnOnce() -> bool) -> bool {
         let behind = self.largest_acked - number;
@@ -125,7 +125,8 @@ impl LossDetector {
         self.given_up.push(lost);
     }
 
-    /// True if packets were lost lately.
+    /// Takes back losses that an ack contradicts, and raises the packet threshold, since reordering
+    /// was larger than assumed.
     #[inline]
     pub(crate) fn has_losses(&self) -> bool {
         !self.given_up.is_empty()
@@ -145,7 +146,7 @@ impl LossDetector {
             let mask = masks.get((at / 64) as usize).copied().unwrap_or(0);
             mask >> (at % 64) & 1 == 1
         };
-        // Acks do not repeat packets as old as this.
+        // No later ack names packets as old as these.
         let oldest = ack.base.saturating_sub(64 * ACK_MASKS_MAX as u64);
         self.take_back_named(oldest, named)
     }
@@ -179,7 +180,7 @@ impl LossDetector {
         self.native.as_deref()
     }
 
-    /// The same, to be changed.
+    /// As `native`, for changing it.
     #[inline]
     pub(crate) fn native_mut(&mut self) -> Option<&mut Native> {
         self.native.as_deref_mut()

@@ -14,7 +14,7 @@ const CLASSES_MAX: usize = 8;
 /// No entry.
 const NONE: u32 = u32::MAX;
 
-/// Patterns that compare the same parts of a message's source and tag.
+/// A class of patterns: those that compare the same parts of a message's source and tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
     /// The patterns name their source.
@@ -42,7 +42,7 @@ pub struct View {
 
 /// An entry of the queue.
 pub trait Entry: Copy {
-    /// The only class whose patterns can match the entry; `None`: any class.
+    /// The only class whose patterns can match the entry; `None`: patterns of any class can.
     fn class(&self) -> Option<Class>;
     /// The entry's source and tag as the class compares them.
     fn view(&self, class: &Class) -> View;
@@ -153,12 +153,12 @@ pub struct MatchIndex<T> {
     order: Lists,
     ends: Ends,
     tables: Vec<Table>,
-    /// Entries whose only class has no table.
+    /// Number of entries whose only class has no table.
     homeless: usize,
 }
 
 impl<T: Entry> MatchIndex<T> {
-    /// A queue of these entries.
+    /// A queue with these entries.
     pub fn new(entries: impl Iterator<Item = T>) -> MatchIndex<T> {
         let mut index = MatchIndex {
             entries: Vec::new(),
@@ -230,7 +230,7 @@ impl<T: Entry> MatchIndex<T> {
         })
     }
 
-    /// Makes a table for a class if it has none. `false`: there are too many classes.
+    /// Makes a table for a class that has none. `false`: there are too many classes.
     pub fn add_table(&mut self, class: Class) -> bool {
         if self.has_table(&class) {
             return true;

@@ -7,8 +7,8 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use marline_wire::{MsgHead, FLAG_TAGGED};
 
-/// Entries that a search may look at before the queue gets an index, and the length at which it
-/// loses it again. Most matches are at the front, where a list is cheaper than tables.
+/// Entries that a search may look at before the queue gets an index, and the length at which the
+/// queue loses its index again. Most matches are at the front, where a list is cheaper than tables.
 const LOOKS_MAX: usize = 32;
 const FEW_AGAIN: usize = 8;
 
@@ -102,8 +102,8 @@ impl<T: Entry> Queue<T> {
         }
     }
 
-    /// The index of the oldest matching entry, if the queue has no match index yet. A queue that
-    /// was searched far gets one.
+    /// The index of the oldest matching entry; `None` if the queue has a match index. A queue that
+    /// was searched far gets a match index.
     #[inline]
     fn look(&mut self, fits: impl Fn(&T) -> bool) -> Option<Option<usize>> {
         let Queue::Short(queue) = self else {
@@ -215,7 +215,7 @@ pub struct Found {
     pub handle: u32,
     /// Offset in the receive's buffer.
     pub base: u64,
-    /// Bytes available from there.
+    /// Bytes available from `base` on.
     pub capacity: u64,
     /// The receive names its source.
     pub directed: bool,
@@ -226,7 +226,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// All of the buffer of a receive, for a message that is not matched in order.
+    /// The whole buffer of a receive, for a message that is not matched in order.
     pub(crate) fn whole(spec: &RecvSpec) -> Found {
         Found {
             handle: spec.handle,
@@ -280,7 +280,7 @@ impl Matching {
     }
 
     /// Takes the posted receive at index `at` (just located) for the message. A multi-receive gives
-    /// part of its buffer and stays posted while at least its minimum is left.
+    /// part of its buffer, and stays posted while at least its minimum is left.
     pub fn take_at(&mut self, at: usize, head: &MsgHead) -> Option<Found> {
         let queue = &mut self.of(head.flags & FLAG_TAGGED != 0).posted;
         let posted = queue.get_mut(at)?;
@@ -328,7 +328,8 @@ impl Matching {
             .push(waiting);
     }
 
-    /// The first unexpected message that the receive accepts; `take` removes it.
+    /// The first unexpected message that the receive accepts; `take` removes the message from the
+    /// queue.
     pub fn find_unexpected(&mut self, spec: &RecvSpec, take: bool) -> Option<Waiting> {
         let queue = &mut self.of(spec.tag.is_some()).unexpected;
         let at = queue.first_of(spec)?;

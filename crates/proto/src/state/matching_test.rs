@@ -1,4 +1,4 @@
-//! Matching compared with MPI's rule in its simplest form: lists searched from the front.
+//! Compares matching with the simplest form of MPI's rule: lists searched from the front.
 
 use super::*;
 use crate::base::slab::Slab;
@@ -61,8 +61,8 @@ fn a_multi_receive_stays_until_less_than_its_minimum_is_left() {
     assert_eq!(m.arrive(PeerId(0), &h), None);
 }
 
-/// Long queues match in reverse order of posting and arrival by their tables, and lose their index
-/// at the end.
+/// Long queues match by their tables, here in reverse order of posting and arrival, and lose their
+/// index when they are short again.
 #[test]
 fn long_queues_have_an_index_that_finds_every_entry() {
     let many = if cfg!(miri) { 100 } else { 65_536u32 };
@@ -89,7 +89,7 @@ fn long_queues_have_an_index_that_finds_every_entry() {
     assert!(matches!(&m.tagged.unexpected, Queue::Short(few) if short(few.len())));
 }
 
-/// A step; few tags and peers, so that much matches.
+/// A step of the test; tags and peers are few, so that much matches.
 #[derive(Clone, Debug)]
 enum Step {
     Post {
@@ -212,8 +212,8 @@ impl Both {
         }
     }
 
-    /// A message goes to the first receive that accepts it; a multi-receive stays while at least
-    /// its minimum (at least a byte) is left after the used part, in whole words.
+    /// A message goes to the first receive that accepts it. A multi-receive stays posted while at
+    /// least its minimum (and at least a byte) is left after the used part, in whole words.
     fn arrive(&mut self, keys: &mut Slab<()>, peer: u32, tag: Option<u64>, total: u64) {
         let head = MsgHead {
             number: 0,

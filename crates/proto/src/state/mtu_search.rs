@@ -1,8 +1,8 @@
 //! Packet size of a path: the state of path MTU discovery (RFC 8899). `mtu_probe.rs` says how a
 //! black hole is told from random loss.
 //!
-//! Each method notes one fact (a probe or a packet was sent, acknowledged or lost) and returns
-//! whether a short reference probe is to leave, where the fact can ask for one.
+//! Each method notes one fact (a probe or a packet was sent, acknowledged or lost). Where the fact
+//! can call for a short reference probe, the method returns whether one must leave.
 
 use marline_wire::BLOCK_BYTES;
 
@@ -13,21 +13,22 @@ pub const DATAGRAM_BASE: usize = 1_232;
 /// at least that.
 pub const DATAGRAM_FLOOR: usize = 548;
 /// Datagram sizes to try when the largest did not get through: jumbo frames, Ethernet, Ethernet in
-/// the usual tunnels, IPv6's minimum, and two sizes between that and IPv4's.
+/// the usual tunnels, IPv6's minimum, and two sizes between IPv6's minimum and IPv4's.
 const PROBE_SIZES: [usize; 8] = [8_948, 4_052, 1_452, 1_412, 1_372, DATAGRAM_BASE, 1_152, 852];
 
 /// Probes per size.
 const TRIES: u8 = 3;
-/// Probes to confirm that a size in use fails. (A path with a random loss of a third loses all of
-/// them, but none of their short reference packets, once in 400 times; and it is probed only after
-/// suspicious losses.)
+/// Probes to confirm that a size in use fails. (A path that randomly loses a third of all packets
+/// loses all these probes, but none of their short reference packets, once in 400 times; and it is
+/// probed only after suspicious losses.)
 const TRIES_BLACK_HOLE: u8 = 4;
 /// Losses in a row that shorter packets survived, before the path is probed.
 const BLACK_HOLE_SIGNS: u8 = 2;
-/// Least interval between two such probes; random losses that look alike are rarer.
+/// Least interval between two probes of a suspected black hole; random losses that look alike are
+/// rarer.
 const BLACK_HOLE_SIGN_EVERY_NS: u64 = 10_000_000;
-/// When to probe for a larger size after a path shrank: after a second, then with doubled
-/// intervals. Each time costs at most three probes per size.
+/// Time until a larger size is probed after a path shrank: first a second, then doubled. Each
+/// attempt costs at most three probes per size.
 const RAISE_NS: u64 = 1_000_000_000;
 const RAISE_CAP_NS: u64 = 64_000_000_000;
 
@@ -36,31 +37,33 @@ const RAISE_CAP_NS: u64 = 64_000_000_000;
 pub struct MtuSearch {
     /// The largest datagram in use.
     datagram_max: usize,
-    /// The size is known: no probes.
+    /// The size is known: nothing is probed.
     fixed: bool,
-    /// The largest datagram that both rails take.
+    /// The largest datagram that both rails accept.
     ceiling: usize,
-    /// The size being probed; 0: none.
+    /// The size being probed; 0: no probe.
     asked: usize,
     tries: u8,
     /// A padded probe is to leave.
     wants_probe: bool,
-    /// A short reference packet follows each probe; the probe counts as lost only if that arrived.
+    /// A short reference packet follows each probe; the probe counts as lost only if the reference
+    /// packet arrived.
     with_short_probe: bool,
     /// Packet number of the probe in flight.
     probe: Option<u64>,
-    /// Losses, and the shortest lost packet, since a packet as long arrived.
+    /// Number of losses since a packet as long as the shortest lost one arrived; `doubted`: bytes
+    /// of the shortest lost packet.
     doubts: u8,
     doubted: usize,
     doubted_ns: u64,
-    /// Bytes of the newest acknowledged packet; for a write, of one datagram.
+    /// Bytes of the newest acknowledged packet; for a write, of one of its datagrams.
     newest_acked_bytes: usize,
     /// When to probe for a larger size, and the interval after that.
     raise_at: u64,
     raise_every: u64,
     /// The size before the path shrank; 0 once reported.
     size_before: usize,
-    /// Since when no packet long enough for data passes.
+    /// Since when no packet long enough for data passes; `None`: such packets pass.
     no_data_since: Option<u64>,
 }
 
@@ -71,7 +74,7 @@ pub(crate) struct ProbeLost {
     pub(crate) short_probe: bool,
     /// The path shrank: packets in flight do not pass.
     pub(crate) shrank: bool,
-    /// No packet long enough for data passes, which was not known before.
+    /// No packet long enough for data passes, and that is new.
     pub(crate) chokes: bool,
 }
 
@@ -98,7 +101,7 @@ impl MtuSearch {
         }
     }
 
-    /// A path that is known to take packets up to `ceiling` bytes: no probes.
+    /// A path known to take packets of up to `ceiling` bytes: nothing is probed.
     pub(crate) fn fixed(ceiling: usize) -> MtuSearch {
         MtuSearch {
             datagram_max: ceiling,
@@ -120,7 +123,7 @@ impl MtuSearch {
         self.wants_probe
     }
 
-    /// Takes the request for a padded probe; returns its size, 0 if none is due any more.
+    /// Takes the request for a padded probe. Returns its size; 0 if no probe is due any more.
     pub(crate) fn take_probe(&mut self) -> usize {
         self.wants_probe = false;
         self.asked
@@ -142,23 +145,23 @@ impl MtuSearch {
         self.probe == Some(number)
     }
 
-    /// True if a reference packet is to follow the probe in flight, alone in its packet.
+    /// True if a reference packet must follow the probe in flight, alone in its packet.
     pub(crate) fn wants_short_probe(&self) -> bool {
         self.with_short_probe && self.probe.is_some()
     }
 
-    /// The probe in flight, if a later packet that was acknowledged proves it lost.
+    /// The probe in flight, if the ack of a later packet proves it lost.
     pub(crate) fn probe_with_reference(&self) -> Option<u64> {
         self.probe.filter(|_| self.with_short_probe)
     }
 
-    /// True if an ack may change anything here: rarely.
+    /// True if an ack may change anything here, which is rare.
     #[inline]
     pub(crate) fn is_pending(&self, now: u64) -> bool {
         self.probe.is_some() || self.size_before > 0 || now >= self.raise_at
     }
 
-    /// Since when no packet long enough for data passes.
+    /// Since when no packet long enough for data passes; `None`: such packets pass.
     pub(crate) fn no_data_since(&self) -> Option<u64> {
         self.no_data_since
     }
@@ -170,15 +173,16 @@ impl MtuSearch {
         self.probe = None;
     }
 
-    /// Probes a size, with a short reference probe; returns whether one is to leave.
+    /// Probes a size, together with a short reference probe. Returns whether the short probe must
+    /// leave.
     fn probe_with_short(&mut self, size: usize) -> bool {
         self.ask(size, true);
         self.wants_probe = size > 0;
         size > 0
     }
 
-    /// Continues a size search above the size in use, if one is pending. A peer that is not
-    /// `reliable` answers no probes, so that the size in question is taken for proven.
+    /// Continues a pending search above the size in use. A peer that is not `reliable` answers no
+    /// probes, so the probed size is taken for proven.
     pub(crate) fn resume(&mut self, reliable: bool) {
         let larger = self.asked > self.datagram_max;
         self.wants_probe = larger && reliable;
@@ -205,7 +209,7 @@ impl MtuSearch {
         }
     }
 
-    /// Notes that a packet of so many bytes was acknowledged, the newest ever.
+    /// Notes that a packet of `bytes` bytes was acknowledged, the newest so far.
     #[inline]
     pub(crate) fn on_acked(&mut self, bytes: u32) {
         let bytes = (bytes as usize).min(self.datagram_max);
@@ -218,8 +222,8 @@ impl MtuSearch {
         }
     }
 
-    /// Notes that a packet of so many bytes arrived after it was declared lost: it was reordered,
-    /// not too long. Undoes a pending doubt, probe or shrink due to this size (RFC 8899, 4.4: a
+    /// Notes that a packet of `bytes` bytes arrived after it was declared lost: it was reordered,
+    /// not too long. Undoes a pending doubt, probe or shrink caused by this size (RFC 8899, 4.4: a
     /// size is judged by packets of that size). Returns true if a shrink is undone before it was
     /// reported.
     #[cold]
@@ -246,9 +250,9 @@ impl MtuSearch {
         undone
     }
 
-    /// Counts a doubt for a packet of so many bytes that was lost, or overtaken during a
+    /// Counts a doubt about a packet of `bytes` bytes that was lost, or overtaken during a
     /// retransmission, while a packet sent later was acknowledged. (Each datagram of a write is a
-    /// packet.) Returns true if a short reference probe is to leave.
+    /// packet.) Returns true if a short reference probe must leave.
     #[must_use]
     pub(crate) fn suspect_black_hole(&mut self, bytes: u32, now: u64) -> bool {
         let bytes = (bytes as usize).min(self.datagram_max);
@@ -268,17 +272,17 @@ impl MtuSearch {
         self.probe_with_short(self.datagram_max)
     }
 
-    /// The path came back, but its short probes prove nothing about longer packets: one loss is
-    /// enough to probe the size. (An immediate size probe makes many paths with a loss of a tenth
-    /// fail again and again, as their reference packets get lost.)
+    /// The path came back, but its short probes prove nothing about longer packets: a single loss
+    /// is now enough to probe the size. (Probing the size at once would make many paths with a loss
+    /// of a tenth fail again and again, because their reference packets get lost.)
     pub(crate) fn suspect_black_hole_sooner(&mut self) {
         if self.asked == 0 && self.doubts == 0 {
             (self.doubts, self.doubted) = (BLACK_HOLE_SIGNS - 1, self.datagram_max);
         }
     }
 
-    /// Handles a lost size probe: tries the size again, then a smaller one. `fair`: a packet sent
-    /// after it arrived.
+    /// Handles a lost size probe: tries the same size again, then a smaller one. `fair`: a packet
+    /// sent after the probe arrived.
     #[must_use]
     pub(crate) fn on_probe_lost(&mut self, now: u64, fair: bool) -> ProbeLost {
         let (before, choked) = (self.datagram_max, self.no_data_since);
@@ -291,7 +295,7 @@ impl MtuSearch {
         }
     }
 
-    /// Chooses the probe after a lost one; returns true if a short reference probe is to leave.
+    /// Chooses the probe after a lost one. Returns true if a short reference probe must leave.
     fn next_probe(&mut self, now: u64, fair: bool) -> bool {
         self.probe = None;
         let confirms = self.asked == self.datagram_max;

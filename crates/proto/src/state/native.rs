@@ -1,7 +1,8 @@
-//! Native paths (without software reliability): data that left counts as arrived, and no copy is
-//! retained. Only the numbers of packets with such data that are not known to have arrived are
-//! retained. Probes ask for acks now and then. If a packet is missing, or remains unknown after the
-//! path failed, the connection ends with an error, since lost data cannot be retransmitted.
+//! Native paths (without software reliability): data counts as arrived once it has left, and no
+//! copy is retained. Only the numbers of packets with such data that are not known to have arrived
+//! are retained. From time to time a probe asks for an ack. If a packet is missing, or still
+//! unknown after the path failed, the connection ends with an error, since lost data cannot be
+//! retransmitted.
 
 use alloc::collections::VecDeque;
 use marline_wire::{Ack, MasksView};
@@ -11,23 +12,24 @@ use marline_wire::{Ack, MasksView};
 const UNSURE_MAX: u64 = 512;
 /// Ranges of packets at most.
 const STRETCHES_MAX: usize = 32;
-/// A probe leaves after so many packet numbers.
+/// Packet numbers after which a probe leaves.
 const ASK_EVERY: u64 = 256;
 /// Interval of probes for the last packets, on a path that loses packets.
 pub const ASK_NS: u64 = 100_000_000;
-/// A packet that was overtaken by so many is lost.
+/// A packet overtaken by this many packets is lost.
 const OVERTAKEN: u64 = 64;
 
 /// The packets that left on a native path.
 #[derive(Debug, Default)]
 pub struct Native {
-    /// Packets that are not known to have arrived: from, to.
+    /// Ranges of packets that are not known to have arrived: from, to.
     unsure: VecDeque<(u64, u64)>,
-    /// When the first of them left, or was last probed for.
+    /// When the first unsure packet left, or when a probe was last sent for it.
     since_ns: u64,
-    /// Packets below this left before the last probe, so an ack of the probe must name them.
+    /// Number of the first packet that left after the last probe: an ack of the probe must name all
+    /// packets below it.
     asked: u64,
-    /// When the path failed, after which these packets may be lost.
+    /// When the path failed: packets not known to have arrived may be lost.
     doubted_ns: Option<u64>,
 }
 
@@ -39,7 +41,7 @@ impl Native {
         few && self.doubted_ns.is_none()
     }
 
-    /// Notes `count` packets from `number` on that left with data; returns true if a probe is due.
+    /// Notes that `count` packets with data left, from `number` on. Returns true if a probe is due.
     pub fn left(&mut self, number: u64, count: u64, now: u64) -> bool {
         if self.unsure.is_empty() {
             self.since_ns = now;
@@ -51,7 +53,7 @@ impl Native {
         number / ASK_EVERY != (number + count) / ASK_EVERY
     }
 
-    /// Handles an ack; returns true if a packet is lost. `sure`: the path is ordered and loses
+    /// Handles an ack. Returns true if a packet is lost. `sure`: the path is ordered and loses
     /// nothing until it fails.
     pub fn heard(&mut self, ack: &Ack<MasksView<'_>>, end: u64, sure: bool) -> bool {
         let ordered = sure;

@@ -1,4 +1,4 @@
-//! Messages that are read from the sender's memory (RDMA READ): their segments and their progress.
+//! Messages that are read from the sender's memory (RDMA READ): their segments and progress.
 
 use crate::base::types::PeerId;
 use alloc::vec::Vec;
@@ -23,8 +23,8 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// Segments of a message of `total` bytes: `least` bytes each, or longer if there would be too
-    /// many.
+    /// Segments of a message of `total` bytes: `least` bytes each, or longer if that would be too
+    /// many segments.
     pub(crate) fn of(total: u64, least: u64) -> Segments {
         let len = total.div_ceil(SEGMENTS_MAX as u64).max(least).max(1);
         Segments {
@@ -48,7 +48,7 @@ impl Segments {
         (start, self.len.min(self.total.saturating_sub(start)))
     }
 
-    /// The first run of bytes at or above `from` outside these segments.
+    /// The first run of bytes, from `from` on, outside the segments of `mask`.
     pub(crate) fn first_outside(&self, mask: &Mask, from: u64) -> Option<(u64, u64)> {
         let count = self.count();
         let start = (self.at(from)..count).find(|&n| !is_in(mask, n))?;
@@ -58,7 +58,7 @@ impl Segments {
         (start < end).then_some((start, end))
     }
 
-    /// How many bytes of `from .. to` are in these segments.
+    /// Number of bytes of `from..to` in the segments of `mask`.
     pub(crate) fn bytes_inside(&self, mask: &Mask, from: u64, to: u64) -> u64 {
         let (mut at, mut outside) = (from, 0);
         while let Some((start, end)) = self.first_outside(mask, at).filter(|run| run.0 < to) {
@@ -76,8 +76,8 @@ pub(crate) enum Pull {
     Offered,
     /// Segments are read one after another.
     Reads,
-    /// A read failed: no further read begins; the missing bytes are granted when reads in flight
-    /// are over.
+    /// A read failed: no further read begins. The missing bytes are granted when the reads in
+    /// flight have ended.
     Fails,
     /// The rest is granted.
     Over,
@@ -86,10 +86,10 @@ pub(crate) enum Pull {
 /// The checksum of a segment, and its algorithm's number.
 pub(crate) type SegmentSum = (u64, u8);
 
-/// An rkey advertisement (OFFER) that was received, and the state of its reads.
+/// A received rkey advertisement (OFFER), and the state of its reads.
 #[derive(Debug)]
 pub(crate) struct PeerOffer {
-    /// The sender's rail index, and the key there.
+    /// The sender's rail index, and the key for that rail.
     pub(crate) rail: u8,
     pub(crate) key: u64,
     /// Id of the sender.
@@ -100,9 +100,9 @@ pub(crate) struct PeerOffer {
     pub(crate) reading: u8,
     /// The segment to read next.
     pub(crate) next: usize,
-    /// Checksum by segment; not yet known beyond the end.
+    /// Checksum of each segment; not yet known beyond the end.
     sums: Vec<Option<SegmentSum>>,
-    /// Segments read and not yet verified.
+    /// Segments that were read and are not verified yet.
     unjudged: Mask,
     /// Segments read and verified.
     pub(crate) here: Mask,
@@ -140,13 +140,13 @@ impl PeerOffer {
         self.sums.get(segment).copied().flatten()
     }
 
-    /// Segments read and not yet verified.
+    /// Segments that were read and are not verified yet.
     pub(crate) fn unjudged(&self) -> impl Iterator<Item = usize> {
         let mask = self.unjudged;
         (0..self.segments.count()).filter(move |&n| is_in(&mask, n))
     }
 
-    /// Notes the end of a read; `came`: its bytes arrived.
+    /// Notes the end of a read; `came`: the bytes arrived.
     pub(crate) fn read_over(&mut self, at: u64, came: bool) {
         let segment = self.segments.at(at);
         self.reading = self.reading.saturating_sub(1);
@@ -169,7 +169,7 @@ impl PeerOffer {
         matches!(self.pull, Pull::Reads | Pull::Fails)
     }
 
-    /// True if the next segment is to be read now, with at most `most` reads at once.
+    /// True if the next segment must be read now, with at most `most` reads at a time.
     pub(crate) fn reads_next(&self, most: u8) -> bool {
         let more = self.next < self.segments.count();
         self.pull == Pull::Reads && self.reading < most && more
@@ -180,7 +180,7 @@ impl PeerOffer {
         self.segments.first_outside(&self.here, 0).is_none()
     }
 
-    /// True if no further read helps: the missing bytes are to be granted.
+    /// True if no further read helps: the missing bytes must be granted.
     pub(crate) fn has_failed(&self) -> bool {
         let all_read = self.next == self.segments.count() && self.unjudged().next().is_none();
         let ends = match self.pull {

@@ -2,8 +2,8 @@
 //!
 //! Two timers (design section 5). *Retransmission*: a timer of max(4 SRTT, floor), doubling, sends
 //! one packet per expiry, on the best other path. *Health* is relative: a path goes down on an
-//! error of its rail, or when, in a path comparison (`Comparison`), a probe on another path is
-//! answered and this path's probes, sent no later, are not. If no path answers, the peer is silent
+//! error of its rail, or when it loses a path comparison (`Comparison`): a probe on another path is
+//! answered, and this path's probes, sent no later, are not. If no path answers, the peer is silent
 //! and nothing is requeued.
 
 use crate::base::config::Config;
@@ -23,30 +23,30 @@ use crate::state::round_trip::RoundTrip;
 use crate::state::sent_packets::{SendRing, Sent};
 use marline_wire::{path_code, RailAddr};
 
-/// With no more packets in flight than this, they do not queue behind each other.
+/// Up to this many packets in flight do not queue behind each other.
 pub(crate) const FEW_PACKETS: u32 = 4;
 /// Bound of the first retransmission interval, whatever the round trips: no MPI network is slower,
 /// and longer samples mean a descheduled peer (which may answer after a second or more).
 pub(crate) const PTO_INITIAL_MAX_NS: u64 = 100_000_000;
 
-/// Treatment of a path, fixed when it is made, from its rail's delivery guarantees.
+/// How a path is treated, fixed by its rail's delivery guarantees when the path is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// The path carries nothing while a path of a lower tier works.
     pub tier: u8,
-    /// The path loses packets while it works: late ones are retransmitted, and a congestion window
-    /// bounds those in flight. Otherwise packets wait as long as the path is up.
+    /// The path loses packets while it works: late packets are retransmitted, and a congestion
+    /// window bounds those in flight. On other paths packets wait as long as the path is up.
     pub lossy: bool,
     /// Packets may be reordered.
     pub unordered: bool,
     /// The packet size is to be probed.
     pub sized: bool,
-    /// Data that left counts as arrived.
+    /// Data counts as arrived once it has left.
     pub native: bool,
 }
 
 impl Policy {
-    /// The treatment for a rail's guarantees. `native`: without software reliability.
+    /// The policy for a rail's guarantees. `native`: without software reliability.
     pub fn new(tier: u8, delivery: Delivery, native: bool) -> Policy {
         Policy {
             tier,
@@ -115,19 +115,19 @@ impl Path {
         }
     }
 
-    /// True if packets are not retransmitted by time: the rail is reliable and loses them only with
-    /// the path. (An unproven path is not yet known to exist.)
+    /// True if packets are not retransmitted by time: the rail is reliable, and loses packets only
+    /// when the path fails. (An unproven path may lead nowhere, so its packets are.)
     #[inline]
     pub fn waits(&self) -> bool {
         !self.policy.lossy && self.is_proven()
     }
 
-    /// `Header::path` of outgoing packets.
+    /// Value of `Header::path` in outgoing packets.
     pub fn send_code(&self) -> u16 {
         path_code(self.local, self.to.index)
     }
 
-    /// `Header::path` of incoming packets.
+    /// Value of `Header::path` in incoming packets.
     pub fn recv_code(&self) -> u16 {
         path_code(self.to.index, self.local)
     }
@@ -173,7 +173,7 @@ impl Path {
         full >> self.local & 1 == 0
     }
 
-    /// True if proven and not down (its rail may be down at the moment).
+    /// True if the path is proven and not down (its rail may be down at the moment).
     pub fn carries(&self) -> bool {
         self.health.carries()
     }
@@ -184,7 +184,7 @@ impl Path {
         self.health.is_healthy()
     }
 
-    /// True if acks should take a healthy path instead, if there is one, as this path may not carry
+    /// True if acks should take a healthy path, if there is one, because this path may not carry
     /// them. (An unproven path carries its acks until the peer probes again.)
     #[inline]
     pub fn left_by_acks(&self) -> bool {
@@ -208,7 +208,8 @@ impl Path {
         self.state() == PathState::Suspect || self.pto.is_doubtful()
     }
 
-    /// Time without an ack after which a reliable path is probed: the rail may be retransmitting.
+    /// Time without an ack after which a reliable path is probed: before that its rail may be
+    /// retransmitting.
     pub fn stall_ns(&self, cfg: &Config) -> u64 {
         self.rtt.four_ns().clamp(cfg.pto_cap_ns, PTO_INITIAL_MAX_NS)
     }
@@ -218,8 +219,8 @@ impl Path {
     pub(crate) fn answer_ns(&self, cfg: &Config) -> u64 {
         // Descheduled peers stretch the mean, and a waiting message should not wait for that mean.
         // If round trips are long but even, the cause is a queue at the peer in which acks wait.
-        // (Bounded by two windows, as round trips that a fault delays to a retransmission are even
-        // too.)
+        // (Bounded by two windows: round trips are even, too, if a fault delays all packets to a
+        // retransmission.)
         let queue_ns = match self.rtt.is_even() {
             true => (self.rtt.with_variation_ns()).min(self.congestion.takes_ns(2 * CWND_FLOOR)),
             false => 0,
@@ -227,9 +228,9 @@ impl Path {
         self.rtt.four_unqueued_ns(queue_ns).max(cfg.pto_floor_ns)
     }
 
-    /// Time in which the next ack may come, at the measured rate: where the queue to a slow rail is
-    /// deep, late packets are not lost. The ack may wait in such a queue at the peer, which shows
-    /// in the round trip.
+    /// Time in which the next ack may come, at the measured rate: with a deep queue to a slow rail,
+    /// late packets are not lost. The ack may wait in such a queue at the peer, which shows in the
+    /// round trip.
     #[inline]
     pub(crate) fn queued_ns(&self) -> u64 {
         let ours = self.congestion.takes_ns(self.ring.in_flight());
@@ -237,7 +238,7 @@ impl Path {
             .min(self.congestion.takes_ns(CWND_FLOOR))
     }
 
-    /// Time to drain the bytes in flight: nothing is late before that.
+    /// Time to drain the bytes in flight; no packet is late before that.
     #[inline]
     pub(crate) fn drains_ns(&self) -> u64 {
         self.congestion.drains_ns(self.ring.in_flight())
@@ -260,7 +261,8 @@ impl Path {
         }
     }
 
-    /// Takes the path down; its return is damped, by `hold_down_max_ns` at most.
+    /// Takes the path down. The path returns after a hold time of at most `hold_down_max_ns` (flap
+    /// damping).
     pub(crate) fn fall(&mut self, now: u64, hold_down_max_ns: u64, input: Input) {
         let hold_ns = self.health.on_failure(now, hold_down_max_ns, input);
         self.pto.reset();

@@ -5,9 +5,11 @@ use crate::state::sent_packets::FrameRef;
 use alloc::vec::Vec;
 use marline_wire::{Ack, LoneMask};
 
-/// Packets up to this length are recorded after they were sent; longer ones take the kernel longer.
+/// Packets up to this length are recorded after they were sent. Longer packets are recorded before:
+/// beside the time that the kernel takes for them, recording does not matter.
 pub(crate) const UNKEPT_MAX: usize = 1_024;
-/// A packet that was built and is recorded once sent. Its frames are in [`Pending::scratch`].
+/// A packet that was built and is recorded once it was sent. Its frames are in
+/// [`Pending::scratch`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unkept {
     pub(crate) peer: PeerId,
@@ -31,6 +33,6 @@ pub(crate) struct Pending {
     pub(crate) scratch: Vec<FrameRef>,
     /// The packet built last, until it was sent.
     pub(crate) unkept: Option<Unkept>,
-    /// An ack deferred until there is no other work.
+    /// An ack whose processing is deferred until there is no other work.
     pub(crate) deferred_ack: Option<DeferredAck>,
 }

@@ -1,5 +1,5 @@
-//! Probes of a path: when one is due, whether one is to leave with the next packet, and how many
-//! remained without an answer.
+//! Probes of a path: when a probe is due, whether the next packet must carry one, and how many
+//! probes remained unanswered.
 
 /// First interval between two probes of a path.
 const EVERY_NS: u64 = 1_000_000;
@@ -7,7 +7,7 @@ const EVERY_NS: u64 = 1_000_000;
 /// The probes of a path.
 #[derive(Debug)]
 pub struct Probing {
-    /// When to probe next (paths that are down or unproven), and the interval.
+    /// When to probe next (paths that are down or unproven), and the interval after that.
     at_ns: u64,
     every_ns: u64,
     /// A probe is to leave at the next transmit.
@@ -16,7 +16,7 @@ pub struct Probing {
     received: u8,
     /// Packets sent in a row without a request for an ack.
     quiet: u8,
-    /// Probes since the peer was last heard, and the time when it was.
+    /// Probes since the peer was last heard; `unheard_since_ns`: when that was.
     unheard: u8,
     unheard_since_ns: u64,
 }
@@ -88,7 +88,8 @@ impl Probing {
         self.at_ns = at_ns;
     }
 
-    /// The timer expired: the next probe is due after the interval, which doubles up to `most_ns`.
+    /// The timer expired: the next probe is due after the interval, which then doubles, up to
+    /// `most_ns`.
     pub(crate) fn on_timer(&mut self, now: u64, most_ns: u64) {
         self.at_ns = now + self.every_ns;
         self.every_ns = (self.every_ns * 2).min(most_ns);
@@ -109,7 +110,7 @@ impl Probing {
         self.every_ns = EVERY_NS;
     }
 
-    /// Counts a probe by the peer; returns the probes since an ack arrived.
+    /// Counts a probe by the peer. Returns the number of its probes since an ack arrived.
     pub(crate) fn on_received(&mut self) -> u8 {
         self.received = self.received.saturating_add(1);
         self.received
@@ -121,7 +122,7 @@ impl Probing {
         self.requested = true;
     }
 
-    /// True if the peer repeats its probes: it may not hear our answers.
+    /// True if the peer repeats its probes, so that it may not hear our answers.
     #[inline]
     pub(crate) fn is_asked_again(&self) -> bool {
         self.received > 1
@@ -142,7 +143,7 @@ impl Probing {
         };
     }
 
-    /// Notes a run of packets. Those of a run that is not `reliable` neither request an ack nor
+    /// Notes a run of packets. Packets of a run that is not `reliable` request no ack and do not
     /// count.
     #[inline]
     pub(crate) fn on_run_sent(&mut self, reliable: bool) {

@@ -1,16 +1,19 @@
 //! Retransmission timer of a path (PTO): the start of its interval, how often it expired, and what
-//! was done meanwhile on other paths. `recovery/interval.rs` says how long the interval is.
+//! was repeated on other paths meanwhile. `recovery/interval.rs` computes the length of the
+//! interval.
 
-/// Repeated retransmissions leave up to a quarter of their interval early, in so many steps.
+/// Jitter: repeated retransmissions leave early by up to one part in `JITTER_SHARE` of their
+/// interval, in `JITTER_STEPS` steps.
 const JITTER_SHARE: u64 = 4;
 const JITTER_STEPS: u64 = 64;
 /// Doublings of the interval, at most.
 const DOUBLINGS_MAX: u16 = 12;
-/// Packets repeated at once on other paths, at most: two to this power.
+/// Most packets repeated at once on other paths: two to this power.
 const HEDGES_MAX: u8 = 6;
-/// All packets in flight were repeated; they are looked at again when the path itself is probed.
+/// Value of `hedges` after all packets in flight were repeated; they are looked at again when the
+/// path itself is probed.
 const HEDGED: u8 = u8::MAX;
-/// Times that requests and grants are repeated: their arrival on another path is not tracked.
+/// Most times that requests and grants are repeated: their arrival on another path is not tracked.
 const CONTROL_MAX: u8 = 2;
 /// Expired timers after which delivery on the path is doubtful.
 const DOUBTFUL: u16 = 2;
@@ -20,10 +23,10 @@ const DOUBTFUL: u16 = 2;
 pub struct PtoTimer {
     /// Start of the running interval: oldest send or last ack progress.
     since_ns: u64,
-    /// Start of the interval in which another path was probed for the peer; on a reliable path, the
-    /// time of that probe.
+    /// Start of the interval in which another path was probed to learn whether the peer runs; on a
+    /// reliable path, the time of that probe.
     asked_ns: u64,
-    /// A retransmitted packet that is not yet known to be spurious or lost.
+    /// A retransmitted packet; not yet known whether the retransmission was spurious.
     resent: Option<u64>,
     backoff: u16,
     /// How often frames in flight were repeated on other paths since the last ack.
@@ -74,13 +77,13 @@ impl PtoTimer {
         (self.backoff, self.hedges) = (0, 0);
     }
 
-    /// Forgets the expired intervals, but not what was repeated: the path is up.
+    /// Resets the number of expiries because the path is up, but not what was repeated.
     pub(crate) fn on_up(&mut self) {
         self.backoff = 0;
     }
 
-    /// Counts another expired timer. The count wraps in its upper half, since every fourth expiry
-    /// has extra actions.
+    /// Counts another expiry. At its maximum the count continues from the middle, since every
+    /// fourth expiry has extra actions.
     pub(crate) fn back_off(&mut self) {
         self.backoff = self.backoff.checked_add(1).unwrap_or(u16::MAX / 2);
     }
@@ -104,9 +107,9 @@ impl PtoTimer {
         self.backoff >= DOUBTFUL
     }
 
-    /// The interval after the expiries so far: `first`, doubled for each, up to `most`. A fixed
-    /// period can meet a full queue every time, if another sender's stream that fills it is
-    /// periodic too: so the intervals vary.
+    /// The interval after the expiries so far: `first`, doubled for each, up to `most`, less a
+    /// jitter. With a fixed period every packet could meet the same full queue, if a periodic
+    /// stream of another sender fills it.
     pub(crate) fn interval_ns(&self, first_ns: u64, most_ns: u64) -> u64 {
         let interval = (first_ns << self.backoff.min(DOUBLINGS_MAX)).min(most_ns);
         interval - self.jitter() * (interval / JITTER_SHARE) / JITTER_STEPS
@@ -143,12 +146,13 @@ impl PtoTimer {
         asked.then_some(self.asked_ns)
     }
 
-    /// Notes a retransmitted packet, to learn whether it was spurious; `None`: it cannot be told.
+    /// Notes a retransmitted packet, to learn whether it was spurious; `None`: that cannot be
+    /// known.
     pub(crate) fn set_resent(&mut self, number: Option<u64>) {
         self.resent = number;
     }
 
-    /// A retransmitted packet that is not yet known to be spurious or lost.
+    /// A retransmitted packet; not yet known whether the retransmission was spurious.
     #[inline]
     pub(crate) fn resent(&self) -> Option<u64> {
         self.resent
@@ -165,17 +169,17 @@ impl PtoTimer {
         self.hedges == HEDGED
     }
 
-    /// Packets to repeat on other paths next: twice as many as last time.
+    /// Number of packets to repeat on other paths next: twice as many as last time.
     pub(crate) fn hedge_packets(&self) -> usize {
         1 << self.hedges.min(HEDGES_MAX)
     }
 
-    /// True if requests and grants are to be repeated too.
+    /// True if requests and grants must be repeated too.
     pub(crate) fn hedges_control(&self) -> bool {
         self.hedges < CONTROL_MAX
     }
 
-    /// Notes that frames in flight were repeated, or that there are none left.
+    /// Notes that frames in flight were repeated, or that none are left to repeat.
     pub(crate) fn on_hedge(&mut self, none_left: bool) {
         self.hedges = match none_left {
             true => HEDGED,

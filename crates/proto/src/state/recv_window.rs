@@ -1,34 +1,35 @@
 //! Receive window of a path: rejects duplicates and makes acks.
 //!
-//! Packet numbers are never reused, so a lost packet leaves a hole for ever; the window slides past
-//! it. Numbers below the window count as duplicates (their frames were retransmitted long ago under
-//! another number).
+//! Packet numbers are never reused, so a lost packet leaves a hole for ever, and the window slides
+//! past it. Numbers below the window count as duplicates (their frames were retransmitted long ago
+//! under another number).
 
 use crate::base::blocks::for_words;
 use alloc::vec::Vec;
 use marline_wire::{Ack, ACK_MASKS_MAX};
 
-/// Words of the window: 4,096 packets, four times what one ACK can name.
+/// Words of the window: 4,096 packets, four times as many as one ACK can name.
 const WORDS: usize = 64;
 const SPAN: u64 = 64 * WORDS as u64;
-/// Largest lead of a number over those that arrived, just after one arrived: twice the packets that
-/// a window of a fast path has in flight.
+/// Most that a number may be ahead of the numbers that arrived, directly after an arrival: twice
+/// the packets that a fast path's window has in flight.
 const LEAD_MAX: u64 = 2 * SPAN;
-/// Growth of the lead for each millisecond without a packet: a sender that hears nothing sends far
-/// fewer.
+/// Growth of that bound for each millisecond without a packet: a sender that hears nothing sends
+/// far less than that.
 const LEAD_PER_MS: u64 = 8;
 
 /// The window of one path.
 #[derive(Clone, Debug, Default)]
 pub struct RecvWindow {
-    /// One above the highest number that arrived; 0: none yet.
+    /// One above the highest number that arrived; 0: none arrived.
     end: u64,
     /// Up to `WORDS` words, allocated on demand, so that a rarely used path stays small.
     bits: Vec<u64>,
-    /// Lowest number that arrived since the last ack was made, and the time of the newest.
+    /// Lowest number that arrived since the last ack was made; `newest_ns`: when the newest packet
+    /// arrived.
     fresh_from: Option<u64>,
     newest_ns: u64,
-    /// When the last packet arrived; 0: none yet.
+    /// When the last packet arrived; 0: none arrived.
     heard_ns: u64,
     fresh: u32,
     /// All fresh packets were acknowledged before.
@@ -76,8 +77,8 @@ impl RecvWindow {
         self.end - number > SPAN - 64 || self.bit(number)
     }
 
-    /// True if the sender may have come to this number since the last packet, or since `opened_ns`
-    /// if there was none. A forged number far ahead would make duplicates of all that follow.
+    /// True if the sender can have reached this number since the last packet, or since `opened_ns`
+    /// if there was none. A forged number far ahead would turn all later packets into duplicates.
     #[inline]
     pub fn is_in_reach(&self, number: u64, now_ns: u64, opened_ns: u64) -> bool {
         let lead = number.saturating_sub(self.end);
@@ -102,14 +103,14 @@ impl RecvWindow {
         }
     }
 
-    /// The lowest number above all that arrived.
+    /// One above the highest number that arrived.
     #[inline]
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Records the next `count` packets after the highest that arrived; all of them request an ack
-    /// if `eliciting`.
+    /// Records the next `count` packets after the highest that arrived. `eliciting`: all of them
+    /// request an ack.
     pub fn record_run(&mut self, count: u32, eliciting: bool, now_ns: u64) {
         let from = self.end;
         if count == 0 {
@@ -162,7 +163,7 @@ impl RecvWindow {
         self.fresh > 0 && !self.renewed
     }
 
-    /// Makes the next ack name as many packets as it can, even if nothing new arrived.
+    /// Makes the next ack name as many packets as it can, even if no new packet arrived.
     pub fn renew(&mut self) {
         if self.end == 0 {
             return;
@@ -173,9 +174,9 @@ impl RecvWindow {
         self.fresh = self.fresh.max(1);
     }
 
-    /// The next ack without its masks, and their number; `None` when no packet is fresh. Covers at
-    /// least the last 64 packets again, so that the next ack repeats a lost one. If the fresh
-    /// packets need several acks, call until none is fresh.
+    /// The next ack without its masks, and the number of masks; `None` when no packet is fresh.
+    /// Covers at least the last 64 packets again, in case the ack before is lost. If the fresh
+    /// packets need several acks, call until the result is `None`.
     #[inline]
     pub fn take_head(&mut self, path: u16, now_ns: u64) -> Option<(Ack<()>, u8)> {
         let next = self.next()?;
@@ -233,8 +234,8 @@ impl RecvWindow {
     #[inline]
     fn next(&self) -> Option<Next> {
         let fresh_from = self.fresh_from?;
-        // A stream repeats many packets, since its acks are few and may overtake each other on two
-        // rails; a lone message repeats one mask.
+        // A stream repeats many packets: its acks are few, and may overtake each other on two
+        // rails. A lone message repeats one mask.
         let again = if self.fresh >= 16 { 512 } else { 64 };
         let span_max = 64 * ACK_MASKS_MAX as u64;
         let fresh_from = match self.native {
@@ -311,7 +312,8 @@ mod tests {
 
     proptest! {
         /// Jumps of any length, packets without a request for an ack, late acks: no packet is taken
-        /// twice, none of the last thousand is refused, and each that requests an ack gets one.
+        /// twice, none of the last thousand is refused, and each packet that requests an ack gets
+        /// one.
         #[test]
         fn far_jumps_agree_with_a_btree_set(
             steps in proptest::collection::vec(
@@ -341,8 +343,8 @@ mod tests {
                 if ack > 0 {
                     continue;
                 }
-                // Each packet that requests an ack gets it, in one ack or several, unless it is
-                // below the window.
+                // Each packet that requests an ack gets it, in one of the acks, unless it is below
+                // the window.
                 let mut acked = BTreeSet::new();
                 while let Some(a) = window.take_ack(0, 0) {
                     let span = 64 * a.masks.count as u64;

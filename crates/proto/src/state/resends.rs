@@ -28,14 +28,14 @@ pub struct Resend {
     pub why: Why,
 }
 
-/// The retransmission queue. Repeated losses must not multiply a frame: a packet of 64 KB holds a
-/// thousand short messages.
+/// The retransmission queue. It holds each frame once: repeated losses must not multiply a frame,
+/// as a packet of 64 KB holds a thousand short messages.
 #[derive(Debug, Default)]
 pub struct Resends {
     queue: VecDeque<Resend>,
     /// Entries removed from the front so far.
     left: u64,
-    /// Position of each frame: the number of entries before it, including removed ones.
+    /// Position of each frame: the number of entries before it, including removed entries.
     places: BTreeMap<FrameRef, u64>,
     /// Entries that avoid a path.
     hedges: usize,

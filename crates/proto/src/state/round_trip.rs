@@ -1,11 +1,11 @@
 //! Round-trip estimator of a path (RFC 9002, section 5): the smoothed round trip, its variation and
-//! its minimum, and the least recent round trip, which is the latency for short messages.
+//! minimum, and the least recent round trip, which is the latency for short messages.
 
 use crate::state::latency::Latency;
 
-/// Window of the minimum, so that a changed route is noticed.
+/// Window of the minimum, after which a changed route is noticed.
 const MIN_WINDOW_NS: u64 = 10_000_000_000;
-/// A round trip above so many minima is due to a queue or to a descheduled peer.
+/// Above this multiple of the minimum, a round trip is due to a queue or to a descheduled peer.
 const MIN_MULTIPLE: u64 = 16;
 
 /// The round trips of a path.
@@ -79,8 +79,8 @@ impl RoundTrip {
         4 * self.srtt_ns
     }
 
-    /// Four smoothed round trips, without what a queue or a descheduled peer adds to the minimum.
-    /// `queue_ns`: the share of a queue that is known to be there.
+    /// Four smoothed round trips, at most [`MIN_MULTIPLE`] minima or, if that is longer,
+    /// `queue_ns`, the delay of a known queue.
     #[inline]
     pub(crate) fn four_unqueued_ns(&self, queue_ns: u64) -> u64 {
         let most = self.min_ns.saturating_mul(MIN_MULTIPLE).max(queue_ns);
@@ -109,8 +109,8 @@ impl RoundTrip {
     }
 
     /// Time after which an overtaken size probe is lost: the probe timer of RFC 8899, with room for
-    /// reordering. Longer than for data (a round trip and a quarter): a wrong decision there costs
-    /// a packet, here a size.
+    /// reordering. Longer than for data (a round trip and a quarter): a wrong decision costs a
+    /// packet there, but a packet size here.
     pub(crate) fn size_probe_ns(&self) -> u64 {
         4 * (self.srtt_ns + self.rttvar_ns.min(self.srtt_ns))
     }
@@ -121,7 +121,7 @@ impl RoundTrip {
         self.latency.one_way_ns()
     }
 
-    /// True if the other paths are due for a probe of their latency; restarts the interval if so.
+    /// True if the other paths are due for a latency probe; the interval then starts anew.
     #[inline]
     pub(crate) fn is_to_compare(&mut self, now: u64) -> bool {
         self.latency.is_to_compare(now)

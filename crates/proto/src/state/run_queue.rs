@@ -7,10 +7,10 @@ use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// Deadlines retained beyond one per peer before pruning.
+/// Deadlines kept beyond one per peer before pruning.
 const DEADLINES_SPARE: usize = 64;
 
-/// The run queue. [`crate::state::conn::Listed`] says which peers are in which list.
+/// The run queue. [`crate::state::conn::Listed`] says which lists a peer is in.
 #[derive(Debug, Default)]
 pub struct RunQueue {
     pub ready: VecDeque<PeerId>,
@@ -29,7 +29,7 @@ impl RunQueue {
         }
     }
 
-    /// Parks all peers that have packets to send, as no rail has room.
+    /// Parks all peers with packets to send, since no rail has room.
     #[cold]
     pub fn park(&mut self, directory: &mut Directory) {
         for peer in core::mem::take(&mut self.ready) {
@@ -54,9 +54,10 @@ impl RunQueue {
         }
     }
 
-    /// Drops deadlines that an earlier one replaced. A peer has one valid deadline; but each time
-    /// it owes an answer, the distant deadline of its silence is followed by near ones and would
-    /// stay until due: with 10,000 messages a second, 10,000 times the seconds of the timeout.
+    /// Drops deadlines that an earlier one replaced. Each peer has one valid deadline. But an owed
+    /// answer replaces the distant deadline of the peer's silence by a nearer one, and the distant
+    /// one would stay in the queue until due: with 10,000 messages a second, 10,000 entries per
+    /// second of the timeout.
     #[inline]
     pub fn prune_deadlines(&mut self, directory: &Directory) {
         if self.deadlines.len() <= 2 * directory.peers.len() + DEADLINES_SPARE {

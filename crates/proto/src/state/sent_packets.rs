@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 
 /// Runs that a ring may have room for without counting as oversized: the initial capacity.
 const FEW: usize = 4;
-/// Packets of one run at most: the bits of a mask.
+/// Most packets of one run: the bits of a mask.
 const RUN_MAX: usize = u32::BITS as usize;
 
 /// A frame of a sent packet: enough to retransmit it in another packet on any rail.
@@ -28,7 +28,7 @@ pub enum FrameRef {
     Grant(Key),
     /// The latest credit.
     Credit,
-    /// An empty grant with these flags: the receiver wants no byte of the message.
+    /// A grant of no bytes, with these flags: the receiver wants no byte of the message.
     EmptyGrant { number: u32, flags: u8 },
     /// Our HELLO with this revision of our rails.
     Hello(u32),
@@ -101,16 +101,16 @@ pub struct Sent {
 /// The packets of one run that an ack settled.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked {
-    /// Numbers from the requested one to the end of its run, which this result covers.
+    /// Numbers from the requested one to the end of its run: the result covers all of them.
     pub covered: u32,
-    /// Packets that were not acknowledged before.
+    /// Covered packets that were not acknowledged before.
     pub packets: u32,
-    /// The newest of them, in its state before.
+    /// The newest newly acknowledged packet, in its state before the ack.
     pub newest: Option<(u64, Sent)>,
 }
 
-/// A run: packets that left together and differ only in number and, if more than one, in the part
-/// of one message that each carries alone. A run is stored and settled as one entry.
+/// A run: packets that left together and are stored and settled as one entry. They differ in number
+/// only and, if there are several, in the part of one message that each carries alone.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     sent_ns: u64,
@@ -119,8 +119,8 @@ struct Entry {
     bytes: u32,
     /// Number of the first packet (low half: a ring is much shorter).
     number: u32,
-    /// Running index of the first packet's frames (low half). With more packets, each has one
-    /// frame, which continues the one before.
+    /// Running index of the first packet's frames (low half). In a run of several packets, each has
+    /// one frame, which continues the frame before.
     frames_at: u32,
     frames: u16,
     packets: u8,
@@ -171,7 +171,7 @@ pub struct SendRing {
     frames: VecDeque<FrameRef>,
     /// Number of the first packet of `runs[0]`.
     base: u64,
-    /// Number of the first packet that is still in the ring, and the number after the last.
+    /// Number of the first packet in the ring, and the number after the last one.
     first: u64,
     next: u64,
     /// Running index of `frames[0]` (low half).
@@ -215,7 +215,7 @@ impl SendRing {
         self.frames.shrink_to_fit();
     }
 
-    /// Records a packet that was just built; without `frames` it does not wait for an ack.
+    /// Records a packet that was just built; a packet without `frames` does not wait for an ack.
     #[inline]
     pub fn push(&mut self, frames: &[FrameRef], bytes: usize, delivered: Delivered, now_ns: u64) {
         let count = frames.len() as u16;
@@ -224,8 +224,8 @@ impl SendRing {
         self.retire();
     }
 
-    /// Records `packets` packets that were just built, of `bytes` each, with consecutive fragments
-    /// of a message from `offset` on, of `len` each.
+    /// Records `packets` packets that were just built, of `bytes` bytes each, with consecutive
+    /// fragments of a message from `offset` on, of `len` bytes each.
     pub fn push_fragments(
         &mut self,
         (xfer, offset, len): (Key, u64, u32),
@@ -289,8 +289,8 @@ impl SendRing {
         Some((at, (number as u32).wrapping_sub(self.runs[at].number)))
     }
 
-    /// Index of the run of packet `base` + `offset`. Acks come in order, so it is mostly near the
-    /// front, and searched from there in growing steps.
+    /// Index of the run of packet `base` + `offset`. Acks come in order, so the run is mostly near
+    /// the front: the search starts there, in growing steps.
     fn run_at(&self, offset: u32) -> usize {
         let base = self.base as u32;
         let until = |run: &Entry| run.number.wrapping_sub(base) <= offset;
@@ -366,7 +366,7 @@ impl SendRing {
         acked
     }
 
-    /// Moves a waiting packet to another state; returns true if it was waiting.
+    /// Moves a waiting packet to another state. Returns whether it was waiting.
     pub fn settle(&mut self, number: u64, state: SentState) -> bool {
         let Some((index, at)) = self.find(number) else {
             return false;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
 
-/// Number of the first packet; the low halves in the ring wrap soon after it.
+/// Number of the first packet; soon after it the low halves in the ring wrap.
 const START: u64 = u32::MAX as u64 - 40;
 
 /// A packet of the plain list.
@@ -156,14 +156,14 @@ proptest! {
                     plain.push(Plain { frames, bytes: bytes as u64, sent_ns, state });
                 }
                 Step::Settle(at, done) => {
-                    // Includes numbers that were never assigned.
+                    // The range includes numbers that were never assigned.
                     let index = at.index(plain.len() + 2);
                     let number = START + index as u64;
                     let to = if done { SentState::Done } else { SentState::Lost };
                     let was = plain.get(index).map(|p| p.state);
                     let settled = ring.settle(number, to);
                     prop_assert_eq!(settled, was == Some(SentState::Waiting));
-                    // A packet that has left the ring is not tracked any more.
+                    // A packet that has left the ring is no longer tracked.
                     let there = ring.get(number).is_some();
                     if there && was != Some(SentState::Done) {
                         plain[index].state = to;

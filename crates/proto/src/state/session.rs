@@ -1,4 +1,4 @@
-//! Session with a peer: results of HELLO, its end, and signs of life.
+//! Session with a peer: results of HELLO, the session's end, and signs of life.
 
 use crate::base::config::Config;
 use crate::base::evidence::Evidence;
@@ -11,7 +11,7 @@ use marline_wire::{Frame, FrameView, Packet, RailAddr, FIRST_ALGORITHM, SLOT_UNK
 pub(crate) enum Death {
     /// The peer was silent, or acknowledged nothing.
     Silent,
-    /// The peer's host refuses packets or connections; the evidence says what that proves.
+    /// The peer's host refuses packets or connections, with the evidence that this gives.
     Refused(Evidence),
     /// Data was lost that cannot be retransmitted.
     Lost,
@@ -31,17 +31,18 @@ pub struct Session {
     pub revision: u32,
     /// All rails that the peer last announced, retained while rails may be added on either side.
     pub rails: Vec<RailAddr>,
-    /// Data was lost that cannot be retransmitted: the connection ends when timers are served next.
+    /// Data that cannot be retransmitted was lost: the connection ends the next time that timers
+    /// are served.
     pub lost: bool,
     pub dead: bool,
-    /// The peer's settings differ from ours: it counts as dead, and `refusals_due` more packets
-    /// tell it.
+    /// The peer's settings differ from ours: it counts as dead. `refusals_due`: packets still to be
+    /// sent that report the refusal to it.
     pub refused: bool,
     pub refusals_due: u16,
     pub closed: bool,
     /// The peer is this endpoint itself (loopback): nothing is sent.
     pub own: bool,
-    /// Number of this side's life, as this peer alone knows it.
+    /// Epoch of this endpoint for this peer (see `Local::epoch_for`).
     pub own_epoch: u32,
 }
 
@@ -73,7 +74,7 @@ impl Session {
         rails.find(|rail| rail.index as usize == index).copied()
     }
 
-    /// Handles the HELLO of a refused peer that has not noticed the refusal; true if another
+    /// Handles the HELLO of a refused peer that has not noticed its refusal. True if another
     /// refusal is due.
     pub(crate) fn refuse_again(&mut self, packet: &Packet<'_>) -> bool {
         let asks = |(frame, _): (FrameView<'_>, _)| match frame {
@@ -94,7 +95,8 @@ impl Session {
     }
 }
 
-/// BYEs: how many are still to be sent, how many were sent, and whether the peer received one.
+/// State of BYE: how many are still to be sent, how many were sent, and whether the peer received
+/// one.
 #[derive(Debug, Default)]
 pub struct ByeState {
     pub due: u16,
@@ -110,34 +112,34 @@ pub struct Liveness {
     pub heard_ns: u64,
     /// Since when the peer owes an answer.
     pub owed_since: Option<u64>,
-    /// Since when nothing was acknowledged although packets wait for that.
+    /// Since when nothing was acknowledged although packets wait for acks.
     pub unanswered_since: Option<u64>,
-    /// Since when nothing was delivered, if that is in question; else 0. (`gap_told`: its end is to
-    /// be reported.)
+    /// Since when nothing was delivered, if delivery is in doubt; else 0. (`gap_told`: the end of
+    /// the gap must be reported.)
     pub gap_from: u64,
-    /// Since when the peer owed an answer before all rails to it last went down; 0: never.
+    /// Since when the peer owed an answer when all rails to it last went down; 0: never.
     waits_since_ns: u64,
-    /// Since when all rails to the peer are down; 0: one is up.
+    /// Since when all rails to the peer are down; 0: some rail is up.
     pub cut_since_ns: u64,
     pub gap_told: bool,
-    /// Extensions of the timeout for the answer owed since then.
+    /// Extensions of the timeout, `more_time`, granted for the answer owed since this time.
     pub more_time_since_ns: u64,
     pub more_time: u8,
     pub pinged_ns: u64,
-    /// When the peer was last heard by packets read on arrival; when it was heard after a silence,
-    /// and the length of that silence.
+    /// When the peer was last heard in packets that were read on arrival; when it was heard after a
+    /// silence, and the length of that silence.
     pub prompt_ns: u64,
     pub silence_ended_ns: u64,
     pub silent_ns: u64,
     pub(crate) verdicts: Verdicts,
 }
 
-/// Multiple of the silence timeout after which an outage of all local rails counts as silence of
-/// the peer, so that a device that fails for good ends the job at last.
+/// Multiple of the silence timeout after which an outage of all local rails counts as the peer's
+/// silence, so that a permanently failed device ends the job eventually.
 const CUT_TIMEOUTS: u64 = 10;
 
 impl Liveness {
-    /// Extensions of the timeout for the answer owed since then.
+    /// Extensions of the timeout granted for the answer owed since `since`.
     pub fn given(&self, since: u64) -> u8 {
         match self.more_time_since_ns == since {
             true => self.more_time,
@@ -146,13 +148,14 @@ impl Liveness {
     }
 
     /// How long the peer had been silent at `at_ns` while it owed an answer; 0 if it was heard
-    /// later.
+    /// later than `at_ns`.
     pub fn silent_until(&self, at_ns: u64) -> u64 {
         let since = self.owed_since.unwrap_or(u64::MAX);
         at_ns.saturating_sub(since)
     }
 
-    /// How long at `at_ns` nothing was acknowledged, or the peer had been silent.
+    /// Time for which, at `at_ns`, nothing was acknowledged or the peer was silent, whichever is
+    /// longer.
     pub fn unread_until(&self, at_ns: u64) -> u64 {
         let unanswered = self.unanswered_since.unwrap_or(u64::MAX);
         self.silent_until(at_ns)
@@ -177,7 +180,8 @@ impl Liveness {
         }
     }
 
-    /// Notes whether all rails to the peer are down; such time does not count as its silence.
+    /// Notes whether all rails to the peer are down; that time does not count as the peer's
+    /// silence.
     pub fn note_cut(&mut self, now: u64, cut: bool) {
         let since = self.cut_since_ns;
         self.cut_since_ns = match (cut, since) {
@@ -199,13 +203,13 @@ impl Liveness {
 /// Reachability of a peer over any path.
 #[derive(Debug, Default)]
 pub struct Reachability {
-    /// Since when no path is known to carry packets, unless one is healthy again, in units of
-    /// [`LOST_UNIT_NS`]; 0: reachable.
+    /// Since when no path has been known to carry packets, in units of [`LOST_UNIT_NS`]; 0: the
+    /// peer is reachable.
     lost: u32,
-    /// Some path is to repeat the acks of others (`Path::echo`).
+    /// Some path must repeat the acks of other paths (`Path::echo`).
     pub echoes: bool,
-    /// When the peer, after it lost reachability, was last answered on all paths; the path of its
-    /// probe.
+    /// When the peer was last answered on all paths after it lost reachability; `asked_at`: the
+    /// path of its probe.
     pub answered_ns: u64,
     pub asked_at: u16,
 }
@@ -237,7 +241,7 @@ impl Reachability {
     }
 }
 
-/// Refusals by the peer's host since the peer was heard, on paths that have worked.
+/// Refusals by the peer's host, since the peer was heard, on paths that have worked.
 #[derive(Debug, Default)]
 pub struct Refusals {
     count: u32,
@@ -247,18 +251,18 @@ pub struct Refusals {
     /// Packets were refused; connections were refused.
     pub packets: bool,
     pub connections: bool,
-    /// When packets left that reached other processes at an address that refuses this one: the
-    /// first of them since the refusals began, and the last; 0: none did.
+    /// Departure times of packets that reached other processes at an address that refuses this
+    /// peer: of the first since the refusals began, and of the last; 0: none.
     reached_ns: (u64, u64),
 }
 
-/// Refusals that come so far apart do not last: two hiccups of a firewall with a silent network in
-/// between are no long one. (Linux lets one ICMP message a second go to a host, which may have many
-/// processes.)
+/// Refusals further apart than this do not count as lasting: two short refusals by a firewall, with
+/// a silent network in between, are not one long refusal. (Linux sends one ICMP message a second to
+/// a host, which may have many processes.)
 const APART_NS: u64 = 3_000_000_000;
-/// Refusals of one process go on for so long after another at its address was reached, and that one
-/// is reached again in the second half of it: a firewall that is switched on or off meanwhile
-/// refuses, or passes, what is sent to both.
+/// Time for which one process must be refused after another process at its address was reached, and
+/// in the second half of which the other process must be reached again. A firewall that is switched
+/// on or off meanwhile would refuse, or pass, packets to both.
 const ONE_PROCESS_NS: u64 = 400_000_000;
 
 impl Refusals {
@@ -280,12 +284,13 @@ impl Refusals {
         first
     }
 
-    /// Returns whether one of these came after the first of others.
+    /// Returns whether one of these refusals came after the first of `others`.
     pub fn came_since(&self, others: &Refusals) -> bool {
         others.count > 0 && self.last_ns >= others.since_ns
     }
 
-    /// A packet that left then has reached another process at an address that refuses this one.
+    /// Notes that a packet sent at `sent_ns` has reached another process at an address that refuses
+    /// this peer.
     pub fn note_reached(&mut self, sent_ns: u64) {
         if self.count == 0 || sent_ns <= self.since_ns {
             return; // the host did not refuse yet
@@ -297,14 +302,14 @@ impl Refusals {
         };
     }
 
-    /// Returns whether the host refuses this process and no other, as far as others were asked.
+    /// Returns whether the host refuses this process and no other, as far as others were probed.
     pub fn are_of_one_process(&self, now: u64) -> bool {
         let (first, last) = self.reached_ns;
         let lasts = first > 0 && now.saturating_sub(first) >= ONE_PROCESS_NS;
         lasts && last - first >= ONE_PROCESS_NS / 2
     }
 
-    /// For how long they have come.
+    /// Time in ns from the first refusal to now.
     pub fn lasted_ns(&self, now: u64) -> u64 {
         now.saturating_sub(self.since_ns)
     }

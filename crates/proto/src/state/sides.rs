@@ -48,8 +48,7 @@ impl SendSide {
         self.replies.clear();
     }
 
-    /// True if anything is queued except BYE, acks, credit, and messages that have not begun to
-    /// leave.
+    /// True if anything is queued except BYE, acks, credit, and messages of which nothing has left.
     #[inline]
     pub fn has_control(&self) -> bool {
         !self.grants.is_empty() || !self.control.is_empty() || !self.resend.is_empty()
@@ -63,7 +62,7 @@ pub struct ReceiveSide {
     pub next_match: u64,
     pub inbound: BTreeMap<u64, Key>,
     pub next_read: u32,
-    /// Posted receives that name this peer, for which it is probed.
+    /// Number of posted receives that name this peer; they keep it probed.
     pub watchers: u32,
     pub pending_reads: BTreeMap<u32, Key>,
     pub served_reads: BlockSet,
@@ -76,7 +75,7 @@ impl ReceiveSide {
         tables + self.served_reads.heap_bytes()
     }
 
-    /// The 64-bit number of a 32-bit number on the wire: the one nearest to `next_match`.
+    /// Expands a 32-bit message number to the 64-bit number nearest to `next_match`.
     pub fn expand(&self, number: u32) -> u64 {
         let near = self.next_match;
         let delta = number.wrapping_sub(near as u32) as i32;
@@ -84,7 +83,7 @@ impl ReceiveSide {
     }
 }
 
-/// Bytes of a B-tree of `len` entries: at least one node of eleven unless empty.
+/// Bytes of a B-tree of `len` entries: nodes of eleven entries, none if it is empty.
 fn tree(len: usize, entry: usize) -> usize {
     match len {
         0 => 0,

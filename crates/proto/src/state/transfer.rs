@@ -14,7 +14,7 @@ use marline_wire::{
 /// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendKind {
-    /// Not decided: the head has not left.
+    /// Eager or rendezvous is not decided: the head has not left.
     Queued,
     /// The payload goes with the head.
     Eager,
@@ -32,20 +32,21 @@ pub struct SendXfer {
     pub kind: SendKind,
     pub head: MsgHead,
     pub urgent: bool,
-    /// First byte that never left.
+    /// First byte that was never sent.
     pub next: u64,
     /// End of the bytes that may leave.
     pub upto: u64,
-    /// Bytes that the receiver wants (all, unless it truncates).
+    /// Bytes that the receiver wants (all bytes, unless it truncates).
     pub wanted: u64,
     pub granted: bool,
     pub acked: BlockSet,
     pub in_bulk: bool,
-    /// The payload waits until the receiver asks for it, however short.
+    /// The payload, however short, waits until the receiver requests it.
     pub waits: bool,
     /// The local rail whose rkey was offered, and how many segments were offered.
     pub(crate) offered: Option<(u8, u16)>,
-    /// Keys for writes. (Boxed: few messages have any, and short messages move this struct.)
+    /// Keys for writes. (Boxed: few messages have any, and this struct is moved for each short
+    /// message.)
     pub keys: Option<Box<PeerKeys>>,
 }
 
@@ -73,8 +74,8 @@ pub enum InboundState {
     },
     /// Claimed by a peek, or a remote write whose place was requested.
     Claimed,
-    /// A remote write that was refused. Until its writer knows, none of its packets counts as
-    /// arrived.
+    /// A remote write that was refused. None of its packets counts as arrived until its writer
+    /// knows of the refusal.
     Refused,
     /// To be received and dropped.
     Discard,
@@ -89,19 +90,19 @@ pub struct Inbound {
     pub total: u64,
     pub state: InboundState,
     pub rendezvous: bool,
-    /// Loopback: the send (or read answer) of this endpoint that this message is.
+    /// Loopback: the local send (or read answer) that this message comes from.
     pub own: Option<u32>,
-    /// Answer to our READ with that number.
+    /// Answer to the local READ with that number.
     pub reply: bool,
-    /// Part of the message is in a bounce buffer (then all of it goes there).
+    /// Part of the message is in a bounce buffer; all of it must go there.
     pub bounced: bool,
-    /// The end of a remote write is in a bounce buffer, as it arrived before the rest.
+    /// The end of a remote write is in a bounce buffer because it arrived before the rest.
     pub holds_end: bool,
     pub set: BlockSet,
-    /// Rendezvous: bytes wanted, granted.
+    /// Rendezvous: bytes wanted, and bytes granted.
     pub wanted: u64,
     pub granted: u64,
-    /// Rendezvous: granted bytes that a GRANT frame announced.
+    /// Rendezvous: granted bytes that were announced in a GRANT frame.
     pub announced: u64,
     pub in_grant_queue: bool,
     pub last_data_ns: u64,
@@ -163,13 +164,13 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
 }
 
 impl Inbound {
-    /// Bytes in `from .. to` that were read from the sender's memory and are not granted.
+    /// Bytes in `from..to` that were read from the sender's memory and not granted.
     pub(crate) fn read_of(&self, from: u64, to: u64) -> u64 {
         let inside = |offer: &PeerOffer| offer.segments.bytes_inside(&offer.here, from, to);
         self.offer.as_deref().map_or(0, inside)
     }
 
-    /// Flag of the number space in this message's frames: messages (0) or reads.
+    /// Flag for the number space of this message's frames: messages (0) or reads.
     pub(crate) fn kind_flag(&self) -> u8 {
         FLAG_READ_REPLY * self.reply as u8
     }
@@ -229,16 +230,17 @@ pub struct Keys {
     pub by_rail: Vec<(u8, u64)>,
 }
 
-/// Announcements by the receiver of a message: keys, and segments that it has.
+/// What the receiver of a message has announced: keys, and segments that it has.
 #[derive(Debug, Default)]
 pub struct PeerKeys {
     /// Keys by the receiver's rail.
     pub(crate) by_rail: Vec<(u8, u64)>,
-    /// Segments that the receiver has read, and its grant.
+    /// Segments that the receiver has read, and the bytes granted beside them.
     pub(crate) has: Option<Has>,
 }
 
-/// Segments that the receiver of a message has read, and its grant: only the rest is sent.
+/// Segments that the receiver of a message has read, and its grant: only the other segments are
+/// sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Has {
     pub(crate) segments: Segments,
@@ -259,7 +261,7 @@ impl SendXfer {
         }
     }
 
-    /// Skips segments that the receiver has; returns true if bytes may leave.
+    /// Skips segments that the receiver has. Returns true if bytes may leave.
     pub(crate) fn skip(&mut self) -> bool {
         if let Some(has) = self.keys.as_ref().and_then(|keys| keys.has.as_ref()) {
             let rest = has.segments.first_outside(&has.here, self.next);
@@ -270,7 +272,7 @@ impl SendXfer {
     }
 }
 
-/// The head of a message, without its number and checksum flag.
+/// The head of a message; its number and checksum flag are set later.
 #[inline]
 pub(crate) fn head_of(spec: &SendSpec) -> MsgHead {
     MsgHead {
@@ -312,7 +314,7 @@ impl Inbound {
         self.head.is_some_and(|head| head.flags & FLAG_PUT != 0)
     }
 
-    /// The reason to drop a fragment that is not granted.
+    /// The reason for dropping a fragment that was not granted.
     pub(crate) fn no_place(&self) -> DropReason {
         match self.state {
             InboundState::Refused => DropReason::NoMemory,

@@ -1,11 +1,11 @@
-//! Time without a break that a rail has been up. Loss of carrier clears a host's neighbour table
-//! (ARP), and the kernel repeats a lost ARP request after a second: a rail that flaps faster
+//! Time for which a rail has been up without a break. Loss of carrier clears a host's neighbour
+//! table (ARP), and the kernel repeats a lost ARP request after a second. A rail that flaps faster
 //! carries nothing, whatever the peer does.
 
 /// Up times of one rail.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Uptime {
-    /// Up since then; 0: since the start.
+    /// Time since when the rail is up; 0: since the start.
     since: u64,
     down: bool,
     /// The last period before `since` that was long enough for ARP.
@@ -13,7 +13,7 @@ pub struct Uptime {
 }
 
 impl Uptime {
-    /// Notes that the rail goes down or comes back. `neighbour_resolution_ns`: time up that is
+    /// Notes that the rail goes down or comes back. `neighbour_resolution_ns`: time up that is long
     /// enough for ARP.
     pub fn set(&mut self, now: u64, down: bool, neighbour_resolution_ns: u64) {
         match down {
@@ -32,7 +32,7 @@ impl Uptime {
         self.down
     }
 
-    /// True if the rail came back after that time, even if briefly.
+    /// True if the rail came back after time `from`, even if only briefly.
     pub fn came_back(&self, from: u64) -> bool {
         self.since > from
     }

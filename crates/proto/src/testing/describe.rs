@@ -1,4 +1,4 @@
-//! The state of a node as text, for people who debug a stall.
+//! The state of a node as text, for debugging a stall.
 
 use crate::node::Node;
 use crate::state::conn::Conn;

@@ -1,5 +1,5 @@
 //! Counts of retained state other than messages: packets in flight, queued retransmissions, and
-//! deadlines. The simulator compares them with bounds.
+//! deadlines. The simulator compares the counts with bounds.
 
 use crate::node::Node;
 use crate::state::conn::Conn;
@@ -8,8 +8,8 @@ use crate::state::path::Path;
 /// Numbers of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retained {
-    /// Packets of one path that wait for an ack; the maximum over paths. (Packets after the oldest
-    /// stay in the ring with it until it is declared lost: thousands on a fast path.)
+    /// Packets of one path that wait for an ack; the maximum over paths. (A lost packet keeps all
+    /// later packets in the ring until it is declared lost: thousands on a fast path.)
     pub packets: usize,
     /// Frames of one peer in the retransmission queue; the maximum over peers.
     pub resends: usize,

@@ -1,7 +1,7 @@
 //! Outgoing bulk: fragments of long messages, one per packet, in packets of equal length, so that
 //! the engine can hand the kernel a whole batch. The first packet of a batch is built like any
-//! other; the following packets of the same message differ only in number and offset, and are built
-//! in one loop ([`Node::continue_bulk`]).
+//! other. The following packets of the same message differ from it only in number and offset, and
+//! are built in one loop ([`Node::continue_bulk`]).
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{sum_seed, Batch, Spans, Transmit};
@@ -26,7 +26,7 @@ pub struct Run {
     pub offset: u64,
     /// Bytes of each fragment.
     pub fragment: usize,
-    /// The packets carry checksums; else 0 in their place.
+    /// The packets carry checksums; otherwise the field is 0.
     pub summed: bool,
     src_id: u64,
     number: u32,
@@ -42,8 +42,8 @@ impl Run {
 }
 
 impl Node {
-    /// Builds a packet with one full fragment of the next bulk message; `segment`: it continues a
-    /// batch of packets of that length.
+    /// Builds a packet with one full fragment of the next bulk message. `segment`: the packet
+    /// continues a batch of packets of that length.
     pub(crate) fn bulk_packet(
         &mut self,
         now: u64,
@@ -82,7 +82,7 @@ impl Node {
                 b.add_acks(&mut self.context(), now, conn, at);
                 add_credit(conn, &mut b);
             }
-            // A whole fragment stays alone, so that a run can follow it.
+            // A whole fragment stays alone in its packet, so that a run can follow.
             if (begins || ended) && limit <= self.cfg.fragment_max as usize {
                 let (outgoing, mut ctx) = self.outgoing();
                 outgoing.fill_up(&mut ctx, conn, (at, limit), &mut b);
@@ -90,14 +90,15 @@ impl Node {
         }
         let alone = pushed.is_none() && segment.is_none() && lone_hello(conn, at);
         let packet = self.finish(now, conn, at, b, pushed.is_none() && !alone, !alone);
-        // Without reliability no ack will come.
+        // Without reliability no ack of HELLO will come.
         conn.session.hello_acked |= alone && !self.cfg.reliable;
         packet
     }
 
     /// Writes the heads of up to `most` more packets of a batch, each `batch.segment` long, one
-    /// after another in `out`. `model`: head of the packet before them. `None`: the next fragment
-    /// is not a whole one of the same message; `poll_transmit` builds it.
+    /// after another in `out`. `model`: the head of the packet before them. `None`: the next
+    /// fragment is not a whole fragment of the same message, and `poll_transmit` must build its
+    /// packet.
     pub fn continue_bulk(
         &mut self,
         now_ns: u64,
@@ -135,7 +136,7 @@ impl Outgoing {
         if !model.is_of(send.head.number, flags) || fragment == 0 || fragment % BLOCK_BYTES != 0 {
             return None;
         }
-        // The fragment with the last wanted byte requests an ack, so it is not part of a run.
+        // The last wanted byte's fragment requests an ack, so its packet is not part of a run.
         let end = send.upto.min(match send.urgent {
             true => send.wanted.saturating_sub(1),
             false => u64::MAX,
@@ -191,7 +192,7 @@ impl Outgoing {
 }
 
 impl Path {
-    /// Packets of `segment` bytes that may leave while the window is not full before each.
+    /// Packets of `segment` bytes that may leave: the congestion window has room before each.
     fn packets_that_fit(&self, segment: usize, reliable: bool) -> u64 {
         let window = self.congestion.room(self.ring.in_flight());
         match reliable {
@@ -212,8 +213,9 @@ fn whole_packet(limit: usize, rest: usize) -> usize {
     }
 }
 
-/// True if HELLO leaves alone on the path because a block does not fit beside it (IPv4's minimum
-/// MTU): once, until it is acknowledged and blocks leave without it.
+/// True if HELLO needs a packet of its own on the path because a block does not fit beside it
+/// (IPv4's minimum MTU). That happens once: later blocks leave without HELLO until it is
+/// acknowledged.
 pub(crate) fn lone_hello(conn: &Conn, at: usize) -> bool {
     !conn.session.hello_acked && conn.paths[at].ring.waiting() == 0
 }

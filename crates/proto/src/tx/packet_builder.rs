@@ -12,11 +12,12 @@ use crate::state::transfer::Inbound;
 use alloc::boxed::Box;
 use marline_wire::{Frame, Grant, HeadWriter, Header, GRANT_LEN};
 
-/// Packets in a row without a request for an ack, at most: an ack-only path must be probed too.
+/// Packets in a row without a request for an ack, at most: a path that only carries acks must be
+/// probed too.
 const QUIET_MAX: u8 = 32;
 
 /// Adds the frames that precede a message's grant: its keys, and the segments already read;
-/// `false`: no room for all.
+/// `false`: not all of them fit.
 fn push_keys(inbound: &Inbound, b: &mut Builder<'_, '_>) -> bool {
     let has = inbound.has_frame();
     let len: usize = inbound.key_frames().map(|frame| frame.head_len()).sum();
@@ -170,10 +171,11 @@ impl Node {
 }
 
 impl Builder<'_, '_> {
-    /// Adds the acks of path `at`, and of paths that cannot carry their own. (Acks of one path on
-    /// two paths would overtake each other, and packets that the later ones do not repeat would
-    /// look lost.) While no path is healthy, every path carries all acks, as each may work in one
-    /// direction. A BYE takes the acks of all paths, since the peer ignores later packets.
+    /// Adds the acks of path `at`, and of paths that cannot carry their own. (Acks of one path must
+    /// not use two paths: they would overtake each other, and packets that only the earlier ack
+    /// names would look lost.) While no path is healthy, every path carries all acks, since each
+    /// may work in one direction. A BYE takes the acks of all paths, since the peer ignores later
+    /// packets.
     pub(crate) fn add_acks(&mut self, ctx: &mut Context<'_>, now: u64, conn: &mut Conn, at: usize) {
         let last = conn.bye.said > 0;
         let healthy = conn.paths[at].healthy();
@@ -190,7 +192,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// Adds as many acks of all paths as fit, including repeated ones, starting with the path on
+    /// Adds the acks of all paths, repeated ones too, as far as they fit, starting with the path on
     /// which the peer probed.
     #[cold]
     fn echo_all(&mut self, ctx: &mut Context<'_>, now: u64, conn: &mut Conn) {
@@ -227,7 +229,7 @@ impl Builder<'_, '_> {
         let path = &conn.paths[at];
         let quiet = path.probing.quiet() >= QUIET_MAX;
         let wanted = path.probing.is_requested() || quiet;
-        // Packets that stall on a reliable path may have been acknowledged on another.
+        // On a stalled reliable path the peer may have sent the acks on another path.
         let stalls = path.waits() && path.pto.backoff() > 0;
         let stalls = stalls || wanted && conn.paths.iter().any(Path::asked_elsewhere);
         let path = &mut conn.paths[at];

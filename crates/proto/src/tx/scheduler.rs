@@ -1,4 +1,4 @@
-//! Outgoing packets: which leaves next, on which path. Small frames (control, short messages,
+//! Outgoing packets: what leaves next, and on which path. Small frames (control, short messages,
 //! retransmissions) share one packet; bulk fragments fill packets of equal length, so that the
 //! engine can hand the kernel a whole batch.
 
@@ -15,7 +15,7 @@ use marline_wire::{Frame, Header};
 
 impl Node {
     /// Builds the next packet: writes its head into `out` and lists its payloads in `spans`. With
-    /// `follow`, only a packet that continues that batch. `None`: nothing to send now.
+    /// `follow`, builds only a packet that continues that batch. `None`: nothing to send now.
     pub fn poll_transmit(
         &mut self,
         now_ns: u64,
@@ -29,7 +29,7 @@ impl Node {
     }
 
     /// Like [`Node::poll_transmit`], for a caller that sends the packet at once and then calls
-    /// [`Node::sent`] before any other function: bookkeeping is deferred past the send.
+    /// [`Node::sent`] before any other function: bookkeeping is deferred until after the send.
     pub fn build(
         &mut self,
         now_ns: u64,
@@ -112,8 +112,8 @@ impl Node {
             if path.asks_alone(conn.is_unreached()) {
                 let limit = path.datagram_max().min(DATAGRAM_FLOOR);
                 let probe = self.probe_packet(now, conn, at, limit, out, spans);
-                // Short packets may be the ones that get lost: the retransmission repeats these
-                // acks. (Without reachability the peer's probes request acks on every path.)
+                // The acks in this short packet may get lost: a retransmission should repeat them.
+                // (When reachability is lost, the peer's own probes request acks on every path.)
                 if !conn.tx.resend.is_empty() && !conn.is_unreached() {
                     conn.paths[at].acks.renew();
                 }
@@ -164,7 +164,7 @@ impl Node {
             self.add_control(now, conn, &mut b);
         }
         let room = conn.paths[at].window_has_room();
-        // A timer's retransmission ignores the window, as all packets in the window may be lost.
+        // A retransmission by the timer ignores the window: all packets that fill it may be lost.
         if room || conn.tx.resend.hedged() {
             self.outgoing.add_resends(conn, &mut b, spare);
         }
@@ -199,7 +199,7 @@ impl Node {
         self.finish(now, conn, at, b, nothing, false)
     }
 
-    /// Builds a size probe (path MTU): PING padded to the size in question.
+    /// Builds a size probe (path MTU): PING padded to the probed size.
     fn padded_packet(
         &mut self,
         now: u64,

@@ -207,8 +207,8 @@ pub(crate) fn place_of(host: &CStr, port: u16, numeric: bool) -> Result<[u8; ADD
     Ok(names::place_blob(&at))
 }
 
-/// The full address of an endpoint. A blob of a host and port only takes a round trip to that
-/// place; without an answer the call lasts until the timeout for dead peers.
+/// The full address of an endpoint. For a blob with just a host and port, asks that place, which
+/// takes a round trip; without an answer the call lasts until the timeout for dead peers.
 pub(crate) fn whole(blob: [u8; ADDRESS_LEN]) -> Result<[u8; ADDRESS_LEN], Errno> {
     let Some(places) = names::places_of(&blob) else {
         return Ok(blob);

@@ -120,7 +120,7 @@ impl Answer for *const c_char {
     }
 }
 
-/// Turns a result into what C sees.
+/// Turns a result into the value that C gets.
 #[inline]
 pub(crate) fn answer<T: Answer>(r: Result<T, Errno>) -> T {
     match r {
@@ -129,8 +129,8 @@ pub(crate) fn answer<T: Answer>(r: Result<T, Errno>) -> T {
     }
 }
 
-/// Records whether a domain and its objects are usable. They are not after a panic, nor in a forked
-/// child, where a nonexistent thread may hold a lock.
+/// Records whether a domain and its objects are usable. They are unusable after a panic, and in a
+/// forked child, where a thread that does not exist there may hold a lock.
 #[derive(Debug)]
 pub(crate) struct Health(AtomicBool, Generation);
 
@@ -152,8 +152,8 @@ impl Health {
     }
 }
 
-/// Runs the body of an object's C entry. After a panic, that call and all later ones on the same
-/// domain answer `-FI_EOTHER`; in a forked child all calls do.
+/// Runs the body of an object's C entry. After a panic, that call and all later calls on the same
+/// domain return `-FI_EOTHER`; in a forked child all calls do.
 #[inline]
 pub(crate) fn guard<T: Answer>(health: &Health, body: impl FnOnce() -> Result<T, Errno>) -> T {
     if health.poisoned() {
@@ -191,8 +191,8 @@ extern "C" fn forked_child() {
     marline_engine::fork::mark_forked();
 }
 
-/// Makes every engine call in a forked child fail: nonexistent threads may hold the locks, and the
-/// sockets are shared with the parent.
+/// Makes every engine call in a forked child fail: threads that do not exist there may hold the
+/// locks, and the sockets are shared with the parent.
 pub(crate) fn install_fork_handler() {
     // SAFETY: the handler is async-signal-safe and, with `-z nodelete`, never unmapped.
     let rc = unsafe { libc::pthread_atfork(None, None, Some(forked_child)) };

@@ -36,8 +36,8 @@ pub(crate) fn text(from: *const u8, room: usize) -> Option<Vec<u8>> {
     None
 }
 
-/// Reads within one page. If a system call filter forbids the kernel's read, addresses in the first
-/// page are refused and all others are trusted.
+/// Reads within one page. If a system call filter forbids the kernel's read, refuses addresses in
+/// the first page and trusts all others.
 fn read_piece(from: *const u8, to: &mut [u8]) -> Option<()> {
     let iovec = |base: *mut u8| libc::iovec {
         iov_base: base.cast(),

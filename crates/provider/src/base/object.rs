@@ -11,7 +11,7 @@ use std::mem::size_of;
 /// # Safety
 /// It is `#[repr(C)]` and begins with its `Fid`, which begins with a [`fid`].
 pub(crate) unsafe trait Object: Sized {
-    /// libfabric's struct for it.
+    /// libfabric's struct for the object.
     type Fid;
     /// The class in the handle that identifies the kind of object.
     const CLASS: usize;

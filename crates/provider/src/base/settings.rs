@@ -11,14 +11,14 @@ pub(crate) fn define_all() {
     }
 }
 
-/// Returns whether libfabric knows the setting: it logs the values of its parameters, and shows
-/// them in `fi_info -e`, so that it knows no secret.
+/// Returns whether libfabric is told about the setting. libfabric logs the values of its parameters
+/// and shows them in `fi_info -e`, so it is told no secrets.
 fn is_of_libfabric(row: &Setting) -> bool {
     !row.test && row.kind != Kind::Secret
 }
 
-/// The text of a setting, by the name that its row has. libfabric knows no former names, no keys
-/// of experiments and no secrets.
+/// The text of a setting, by the name of its row. (libfabric is told no former names, keys of
+/// experiments or secrets.)
 fn value_of(name: &str) -> Option<String> {
     let row = TABLE.iter().find(|row| row.name == name);
     match row.is_some_and(is_of_libfabric) {
@@ -39,10 +39,10 @@ fn help(row: &Setting) -> String {
     )
 }
 
-/// Warns once per process of misspelt or unusable settings. Called from `fi_getinfo`, as many
-/// programs, `fi_info` among them, go no further.
+/// Warns once per process about misspelt or unusable settings. Called from `fi_getinfo`, since many
+/// programs, such as `fi_info`, call nothing else.
 pub(crate) fn warn_once() {
-    // (No lock or `Once`: a fork may happen meanwhile.)
+    // (No lock or `Once`, since a fork may happen at any time.)
     static SAID: AtomicBool = AtomicBool::new(false);
     if SAID.swap(true, Ordering::Relaxed) {
         return;

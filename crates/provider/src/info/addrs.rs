@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 
 type Blob = [u8; ADDRESS_LEN];
 
-/// The arguments of `fi_getinfo` that name ends.
+/// The arguments of `fi_getinfo` that name local and remote ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked<'a> {
     pub node: Option<&'a CStr>,
@@ -33,7 +33,7 @@ pub(crate) struct Asked<'a> {
 pub(crate) struct Ends {
     pub src: Option<Blob>,
     pub dest: Option<Blob>,
-    /// The domain's name: Marline's, or the name of the only rail.
+    /// The domain's name: Marline's, or the name of its only rail.
     pub domain: String,
     /// The rail whose NIC the reply describes: the rail of `src`, or the first rail with a NIC.
     pub card: Option<RailHere>,
@@ -46,9 +46,10 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// The ends and the domain's name from hints. `None` if an address is not one of Marline's.
+/// The ends and the domain's name from hints. `None` if an address does not belong to Marline.
 ///
 /// # Safety
+///
 /// `hints` is null or valid, and lives as long as the answer.
 pub(crate) unsafe fn of_hints<'a>(hints: *const fi_info) -> Option<Asked<'a>> {
     // SAFETY: null or valid all the way down.

@@ -32,7 +32,7 @@ const QUEUE_SIZE_MAX: usize = 1 << 16;
 
 const PRIMARY: u64 = FI_MSG | FI_TAGGED;
 const DIRECTIONS: u64 = FI_SEND | FI_RECV;
-/// Capabilities of remote memory, if the settings enable them.
+/// Capabilities for remote memory, if the settings enable them.
 const REMOTE: u64 = FI_RMA | FI_ATOMIC;
 const REMOTE_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const REMOTE_CAPS: u64 = REMOTE | REMOTE_DIRECTIONS | FI_RMA_EVENT | FI_FENCE;
@@ -93,7 +93,7 @@ pub(crate) struct Side {
     pub buffered: usize,
 }
 
-/// The hints' values; zero (false) means no request.
+/// The values of the hints; zero or false: not requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// API version of the application; Intel MPI's first call passes 0.
@@ -250,8 +250,8 @@ pub(crate) fn err_data_max(caps: u64) -> usize {
     }
 }
 
-/// Without requested capabilities, grants all: MPICH and Intel MPI later request what the first
-/// reply contained.
+/// Without requested capabilities, grants all: MPICH and Intel MPI later request the capabilities
+/// of the first reply.
 fn grant_caps(wished: u64, offered: u64) -> Result<u64, &'static str> {
     if wished == 0 {
         return Ok(offered);
@@ -318,8 +318,8 @@ fn grant_side(
     })
 }
 
-/// AUTO holds, too: the progress thread serves peers between polls. Never CONTROL_UNIFIED, which
-/// MPICH's bit test takes for AUTO.
+/// Also grants AUTO, since the progress thread serves peers between polls. Never grants
+/// CONTROL_UNIFIED, which MPICH's bit test takes for AUTO.
 fn grant_progress(wished: c_int) -> c_int {
     if wished == FI_PROGRESS_AUTO {
         FI_PROGRESS_AUTO

@@ -1,6 +1,7 @@
 //! The inject size, and MPICH's rendezvous threshold that limits it. MPICH injects messages up to
 //! the inject size before it checks its threshold, but its receives have room only up to the
-//! threshold. A threshold below the inject size would have correct messages reported as truncated.
+//! threshold: with a threshold below the inject size, correct messages would be reported as
+//! truncated.
 
 use crate::base::settings;
 use marline_engine::{BORROW_ABOVE, INJECT_MAX};
@@ -22,7 +23,7 @@ pub(crate) fn inject_max() -> usize {
     })
 }
 
-/// The inject size with these thresholds set; negative or non-numeric values are ignored.
+/// The inject size if these thresholds are set; ignores negative or non-numeric values.
 fn below(set: impl Iterator<Item = String>) -> usize {
     set.filter_map(|value| value.trim().parse().ok())
         .fold(INJECT_MAX, usize::min)

@@ -24,7 +24,8 @@ pub(crate) struct DomainShared {
     pub mr_mode: c_int,
     /// The address format of applications.
     pub form: Form,
-    /// Keys for applications that leave them to the provider (`FI_MR_PROV_KEY`, `FI_MR_BASIC`).
+    /// Makes keys for applications that leave them to the provider (`FI_MR_PROV_KEY`,
+    /// `FI_MR_BASIC`).
     pub keys: Keys,
     /// Keeps the fabric from being closed.
     pub fabric: Arc<FabricShared>,
@@ -38,7 +39,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// A key that was not made before. (All ones would be `FI_KEY_NOTAVAIL`.)
+    /// A key that was not made before; never all ones, which is `FI_KEY_NOTAVAIL`.
     pub(crate) fn next(&self) -> u64 {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         self.random.hash_one(number).clamp(1, u64::MAX - 1)
@@ -67,7 +68,7 @@ unsafe impl Object for Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // A forked child must not take the lock, nor free what a thread was using.
+        // A forked child must not take the lock, nor free memory that a thread was using.
         if self.shared.health.is_forked() {
             return;
         }

@@ -60,8 +60,8 @@ unsafe impl Object for Ep {
     };
 }
 
-/// Closes the endpoint after its sends are acked. No error is returned, as Open MPI would report
-/// it.
+/// Closes the endpoint after its sends are acknowledged. Returns no error, since Open MPI would
+/// report one to its user.
 impl Drop for Ep {
     fn drop(&mut self) {
         trace!("{:?} close", self.id);

@@ -34,7 +34,7 @@ unsafe impl Object for Fabric {
     const CLASS: usize = FI_CLASS_FABRIC;
 
     fn in_use(&self) -> bool {
-        // A forked child keeps its parent's domains, closed or not.
+        // A forked child never closes its parent's domains.
         let FabricShared { health, lent } = &*self.shared;
         Arc::strong_count(&self.shared) > 1 && !health.is_forked() && !lent.load(Ordering::Relaxed)
     }

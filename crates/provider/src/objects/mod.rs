@@ -1,5 +1,5 @@
-//! Fabric, domain, address vector, endpoint and memory region: an object's own file has its state
-//! and calls, `*_open` its creation with the table of its functions.
+//! Fabric, domain, address vector, endpoint and memory region. The file of an object has its state
+//! and calls; its `*_open` file creates it and has the table of its functions.
 
 pub(crate) mod av;
 mod av_names;

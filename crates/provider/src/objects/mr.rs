@@ -16,7 +16,7 @@ use std::sync::Arc;
 struct Mr {
     fid: fid_mr,
     shared: Arc<DomainShared>,
-    /// Keeps the counters bound to it from being closed.
+    /// Shares of the bound counters, which keep the counters from being closed.
     users: Vec<Arc<()>>,
 }
 

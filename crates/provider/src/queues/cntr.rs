@@ -101,7 +101,7 @@ impl Cntr {
         done.load(Ordering::Acquire).wrapping_add(errors)
     }
 
-    /// True if the counter changed since the application's last read. Otherwise arms the bell.
+    /// True if the counter changed since the application last read it; otherwise arms the bell.
     pub(crate) fn is_ready(&self) -> bool {
         let news = guard(&self.shared.health, || {
             self.bell.iter().for_each(|bell| bell.arm());

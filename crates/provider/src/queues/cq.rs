@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 impl Cq {
-    /// True if an entry or an error can be read. Otherwise arms the bell for the next one.
+    /// True if an entry or an error can be read; otherwise arms the bell for the next one.
     pub(crate) fn is_ready(&self) -> bool {
         let news = guard(&self.shared.health, || {
             self.bell.iter().for_each(|bell| bell.arm());

@@ -74,7 +74,7 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 impl Eq {
-    /// True if an event is there. Otherwise arms the bell for the next event.
+    /// True if an event is there; otherwise arms the bell for the next event.
     pub(crate) fn is_ready(&self) -> bool {
         self.bell.iter().for_each(|bell| bell.arm());
         let look = |events: &mut VecDeque<(u32, Vec<u8>)>| (!events.is_empty()).then_some(());
@@ -157,7 +157,7 @@ unsafe extern "C" fn sread(
     timeout: c_int,
     flags: u64,
 ) -> isize {
-    // A negative timeout means no limit. A century serves as such and cannot overflow.
+    // A negative timeout means no limit: wait for a century, which cannot overflow.
     let ms = u64::try_from(timeout).unwrap_or(100 * 365 * 86_400_000);
     let timeout = Duration::from_millis(ms);
     // SAFETY: ours, with the application's buffers.

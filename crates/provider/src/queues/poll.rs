@@ -12,9 +12,10 @@ use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// True if a queue or counter has news. Otherwise arms its bell for the next event.
+/// True if a queue or counter has news; otherwise arms its bell for the next event.
 ///
 /// # Safety
+///
 /// The handle is open, and ours.
 unsafe fn is_ready(fid: *mut fid) -> Result<bool, Errno> {
     // SAFETY: the class says what it is.

@@ -21,7 +21,7 @@ pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Most datagrams that overtake a reordered one.
 const OVERTAKE_MAX: u64 = 8;
-/// A reordered datagram that no other overtakes leaves after this time.
+/// A reordered datagram that no other datagram overtakes leaves after this time.
 const REORDER_HOLD_NS: u64 = 1_000_000;
 /// Most bits flipped in one corrupted datagram.
 const FLIPS_MAX: u64 = 4;
@@ -43,7 +43,7 @@ impl Random {
     }
 
     /// Returns `true` with probability `p`. Draws no number if `p` is 0, so that a fault absent
-    /// from the script does not shift the others.
+    /// from the script does not change the others.
     fn chance(&mut self, p: f64) -> bool {
         p > 0.0 && ((self.next() >> 11) as f64) < p * (1u64 << 53) as f64
     }
@@ -57,9 +57,9 @@ impl Random {
 /// The destination of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// A link and a flow.
+    /// To the peer's rail of a link, by one of its flows.
     Link(LinkId, u8),
-    /// A group.
+    /// To a multicast group.
     Group(GroupLink),
 }
 
@@ -125,7 +125,7 @@ impl<R: Rail> Rail for Faulty<R> {
 /// A datagram held back; `W` is its destination or source.
 struct Held<W> {
     due_ns: u64,
-    /// Also leaves when this many datagrams were seen.
+    /// The datagram also leaves when this many datagrams were seen.
     after: u64,
     way: W,
     bytes: Vec<u8>,
@@ -140,7 +140,7 @@ enum Fate {
     Held { due_ns: u64, after: u64 },
 }
 
-/// The faults of one direction, and their state.
+/// The faults of one direction, sending or receiving, and their state.
 struct Direction<W> {
     faults: Faults,
     none: bool,
@@ -214,7 +214,7 @@ impl<W: Copy> Direction<W> {
             return Fate::Changed(flip_bits(part, random));
         }
         if random.chance(faults.truncate) {
-            // At least one byte stays, since an empty datagram does not exist.
+            // Keep at least one byte: there are no empty datagrams.
             let keep = 1 + random.below(part.len() as u64) as usize;
             return Fate::Changed(part[..keep.min(part.len())].to_vec());
         }
@@ -319,7 +319,7 @@ impl<T: RailTx> FaultyTx<T> {
         let inner = &mut self.inner;
         self.faults.apply(way, bytes, segment, &mut |run, segment| {
             let sent = way.send(inner, run, segment);
-            // The first outcome counts: a later failure is a loss, since a part has left.
+            // The first outcome counts: after a part has left, a later failure is a loss.
             outcome.get_or_insert(sent);
         });
         self.release_due();
@@ -396,8 +396,8 @@ impl<T: RailTx> TxBuffers for FaultyTx<T> {
     }
 }
 
-// Most of these calls do not occur, since faults apply to packets and the capabilities announce no
-// writes; but registered memory must be deregistered by this rail.
+// Most of these calls never come, because faults apply to packets and the capabilities announce no
+// writes; but registered memory must be deregistered by the same rail.
 impl<T: RailTx> RemoteWrite for FaultyTx<T> {
     fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
         self.inner.register(base, len)
@@ -576,7 +576,7 @@ impl<T: RailRx> FaultyRx<T> {
                 missing: 0,
             });
         }
-        // Dropped datagrams count: datagrams waited, and more may wait.
+        // Dropped datagrams count too: there were datagrams, and more may wait.
         found.max(emitted)
     }
 }

@@ -22,7 +22,7 @@ pub struct Faults {
     pub truncate: f64,
     /// Minimum and maximum delay of each datagram in nanoseconds; (0, 0) for none.
     pub delay_ns: (u64, u64),
-    /// Rate limit in bytes per second; 0 for none. Sends beyond it find the rail busy; received
+    /// Rate limit in bytes per second; 0 for none. Sends beyond it find the rail busy, and received
     /// datagrams beyond it are lost.
     pub bytes_per_s: u64,
     /// Number of datagrams after which all are lost.

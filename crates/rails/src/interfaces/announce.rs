@@ -1,10 +1,10 @@
-//! Informs neighbours of a rail's address after an outage (docs/design/udp.md).
+//! Announces a rail's address to neighbours after an outage (docs/design/udp.md).
 //!
 //! A host that loses carrier drops its neighbour entries. If it sends before the carrier is back,
 //! its kernel's ARP request is lost and repeated only after a second. But every ARP request also
 //! contains the sender's addresses, and a host that waits for that sender's address takes it from
 //! any request (RFC 826). So an empty datagram makes our kernel request an unused address. With
-//! IPv6 only the solicited host receives a request, so this does not work.
+//! IPv6 only the solicited host receives a request, so this does not work there.
 //!
 //! A rail whose peers are silent does the same while the silence lasts: the network between them or
 //! the peer's link may already be back while the peer's kernel waits for its next ARP request.
@@ -14,7 +14,7 @@ use crate::sys::{send_on_link, SocketOptions};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The first pause; each further one is twice as long.
+/// The first pause between announcements; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(10);
 /// The last announcement is after 630 ms; from then on the kernel repeats its own request once a
 /// second.
@@ -22,17 +22,18 @@ const TIMES: u32 = 7;
 /// Minimum time of silence before an announcement, and minimum interval: a shorter silence may be a
 /// descheduled peer.
 const STEP_NS: u64 = 100_000_000;
-/// The interval is this fraction of the silence so far, so that a recovered network is noticed
-/// before the outage has become longer by a sixteenth,
+/// Share of the silence so far that is the interval between announcements: a recovered network is
+/// noticed before the outage has become longer by a sixteenth.
 const SHARE: u64 = 16;
 /// but at most the interval at which kernels repeat ARP requests.
 const MOST_NS: u64 = 1_000_000_000;
-/// A silence that was not reported for this long is over: reports come ten times a second.
+/// Silence is reported ten times a second; if it was not reported for this long, it is over.
 const OVER_NS: u64 = 1_500_000_000;
 /// The destination port of announcements (discard service).
 const DISCARD: u16 = 9;
 
-/// The announcements of a rail that came back.
+/// Notes that a peer is silent. Returns whether to announce now. The first announcement waits until
+/// the peer cannot merely be descheduled; later ones become rarer, down to one a second.
 #[derive(Debug)]
 pub(super) struct Telling {
     back: Instant,
@@ -130,8 +131,8 @@ fn ask_nobody(ip: IpAddr, interface: &str, step: Duration) {
     let _ = send_on_link(&options, &nobody(step));
 }
 
-/// An unused address (TEST-NET-1, RFC 5737), different in each time step, since the kernel requests
-/// one address only once a second. Processes that announce together use the same address.
+/// An unused address (TEST-NET-1, RFC 5737). It differs in each time step, since the kernel
+/// requests one address only once a second; processes that announce together use the same address.
 fn nobody(step: Duration) -> UdpAddr {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let turn = since.unwrap_or_default().as_millis() / step.as_millis();

@@ -14,9 +14,9 @@ pub struct InterfaceChoice {
     pub name: String,
     /// Address to bind to.
     pub ip: IpAddr,
-    /// Prefix length of its subnet.
+    /// Prefix length of the address's subnet.
     pub prefix_len: u8,
-    /// Scope of a link-local IPv6 address, else 0.
+    /// Scope of a link-local IPv6 address; otherwise 0.
     pub scope_id: u32,
     /// Largest IP packet of the interface in bytes.
     pub mtu: usize,
@@ -40,9 +40,9 @@ impl InterfaceChoice {
         }
     }
 
-    /// The interface, or, if it is missing or has no address of the version yet, a placeholder for
-    /// which a rail waits. Link-local addresses do not count: they appear before those from DHCP
-    /// and routers.
+    /// The interface, or, if it is missing or has no address of the version yet, a placeholder on
+    /// which a rail waits for it. Link-local addresses do not count: they appear before addresses
+    /// from DHCP and routers.
     fn now_or_later(all: &[Interface], name: &str, version: IpVersion) -> InterfaceChoice {
         let here = all.iter().find(|i| i.name == name);
         if let Some(now) = here.and_then(|i| choose_best(i, |a| version.is_of(&a.ip))) {
@@ -121,11 +121,11 @@ impl fmt::Display for InterfaceChoice {
     }
 }
 
-/// The interfaces to use; without names, every usable one. A name is an interface, a pattern such
-/// as `eth*`, an IP address or a subnet such as `10.1.0.0/16`; the order of names is the order of
-/// rails. An interface after `later:` may have no address yet or not exist; a pattern, a subnet or
-/// all usable interfaces (`later:` alone) stand for those that exist plus two that may appear.
-/// Errors are texts for people.
+/// The interfaces to use; without names, every usable interface. A name is an interface, a pattern
+/// such as `eth*`, an IP address or a subnet such as `10.1.0.0/16`; the order of names is the order
+/// of rails. An interface after `later:` may be missing or have no address yet. A pattern, a subnet
+/// or nothing after `later:` (all usable interfaces) stands for the interfaces that exist plus two
+/// that may appear. Errors are texts for users.
 pub fn choose_interfaces(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
     choose_by(names, IpVersion::V4)
 }
@@ -197,7 +197,8 @@ fn choose_among(
     Ok(chosen)
 }
 
-/// Number of rails that wait for interfaces of a pattern or subnet, beside those that exist.
+/// Number of rails that wait for interfaces of a pattern or subnet, in addition to rails of
+/// interfaces that exist.
 const LATER_RAILS: usize = 2;
 
 /// The interface named after `later:`, or those of several that exist and [`LATER_RAILS`]
@@ -288,8 +289,8 @@ const LATER: &str = "later:";
 /// The MTU assumed for an interface that does not exist yet.
 const USUAL_MTU: usize = 1_500;
 
-/// Maximum of interfaces used without being named: each adds a socket to every poll, and container
-/// hosts have dozens of interfaces that lead nowhere.
+/// Most interfaces used without being named. Each adds a socket to every poll, and container hosts
+/// have dozens of interfaces that lead nowhere.
 const UNNAMED_MAX: usize = 8;
 
 /// Every interface that is up and has carrier and an address; loopback only if there is no other.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// A network card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Card {
-    /// Its driver.
+    /// The device's driver.
     pub driver: Option<String>,
     /// Device and vendor ids, such as `0x1017` and `0x15b3`.
     pub model: Option<String>,
@@ -14,7 +14,7 @@ pub struct Card {
     pub maker: Option<String>,
     /// PCI address: domain, bus, device, function.
     pub pci: Option<(u16, u8, u8, u8)>,
-    /// Link layer of its network.
+    /// Link layer of the device's network.
     pub network: Option<&'static str>,
     /// State of its link; `None` if unknown.
     pub up: Option<bool>,
@@ -32,8 +32,8 @@ pub fn card_of(name: &str) -> Card {
     }
 }
 
-/// Returns whether a sysfs entry is of this network namespace: sysfs shows the namespace in which
-/// it was mounted, whose interfaces may have the same names.
+/// Returns whether a sysfs entry belongs to this network namespace: sysfs shows the namespace in
+/// which it was mounted, whose interfaces may have the same names.
 fn is_ours(path: &Path, name: &str) -> bool {
     let index = text(path.join("ifindex")).and_then(|index| index.parse().ok());
     index.is_some_and(|index| crate::sys::interface_index(name) == Ok(index))

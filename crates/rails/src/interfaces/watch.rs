@@ -1,9 +1,9 @@
 //! Watches the interfaces of the rails.
 //!
 //! A socket does not notice most link failures: without carrier the kernel drops packets silently.
-//! Netlink notifications are only a trigger, and the state read afterwards is decisive; a link that
-//! failed and recovered between two reads counts as never down, and its lost packets are
-//! retransmitted as usual.
+//! Netlink notifications are only a trigger; the state read afterwards decides. A link that failed
+//! and recovered between two reads counts as never down, and its lost packets are retransmitted as
+//! usual.
 
 use super::announce::Telling;
 use super::choose::{choose_best, InterfaceChoice, Wanted};
@@ -25,8 +25,8 @@ pub struct InterfaceWatch {
 pub enum InterfaceChange {
     /// The state changed.
     State(RailFault),
-    /// The rail's address disappeared and the interface has this one: the rail may move there, and
-    /// must then call [`InterfaceWatch::follow`].
+    /// The rail's address disappeared and the interface has this address: the rail may move to it,
+    /// and must then call [`InterfaceWatch::follow`].
     Address(InterfaceChoice),
     /// The interface has a new name.
     Name(String),
@@ -35,13 +35,13 @@ pub enum InterfaceChange {
 struct Watched {
     /// `None`: the rail has no interface and is never down.
     interface: Option<String>,
-    /// The kernel's index of the interface when it last existed; 0 if it never did.
+    /// The kernel's index of the interface when it last existed; 0 if it never existed.
     index: u32,
-    /// Set if the rail waits or waited for one of several interfaces: the placeholder's name and
+    /// For a rail that waits or waited for one of several interfaces: the placeholder's name and
     /// the candidates. Rails with the same placeholder move to the same interface.
     later: Option<(String, Wanted)>,
     ip: IpAddr,
-    /// The address at the start: rails that started with the same address move together, other
+    /// The address at the start. Rails that started with the same address move together; other
     /// rails never share an address.
     first: IpAddr,
     state: RailFault,
@@ -54,8 +54,8 @@ struct Watched {
 }
 
 impl InterfaceWatch {
-    /// Watches these interfaces; events name them by their index here. Rails that are already down
-    /// are the first events.
+    /// Watches these interfaces; events name them by their index in `rails`. The first events
+    /// report the rails that are already down.
     pub fn open(rails: &[InterfaceChoice]) -> Result<InterfaceWatch, String> {
         let changes = ChangeSocket::open().map_err(|e| {
             format!(
@@ -90,7 +90,7 @@ impl InterfaceWatch {
     }
 
     /// The next change: index of the rail, and the change. Costs one system call if there is none,
-    /// and occasionally informs neighbours of a rail that came back.
+    /// and now and then announces a rail that came back to its neighbours.
     pub fn poll(&mut self) -> Option<(usize, InterfaceChange)> {
         if self.found.is_empty() && self.changes.drain() {
             self.rails.iter_mut().for_each(|r| r.declined.clear());
@@ -127,7 +127,7 @@ impl InterfaceWatch {
     }
 
     /// Records that the rail at this index could not move to the proposed address. Another address
-    /// is proposed if there is one, and the declined one again after a change.
+    /// is proposed if there is one; the declined address is proposed again after a change.
     pub fn decline(&mut self, rail: usize) {
         if let Some(rail) = self.rails.get_mut(rail) {
             let declined = rail.told.take().map(|(_, ip)| ip);
@@ -168,7 +168,7 @@ impl InterfaceWatch {
         }
     }
 
-    /// Another address of the rail's interface, alike in kind and not in use by another rail.
+    /// Another address of the rail's interface, of the same kind, which no other rail uses.
     fn other_address(&self, all: &[Interface], rail: &Watched) -> Option<InterfaceChoice> {
         let interface = rail.here(all)?;
         let taken = |ip: &IpAddr| {
@@ -210,7 +210,7 @@ impl Watched {
     }
 
     /// Follows the interface to a new name, and returns the name. If no interface has its index any
-    /// more, the interface of that name takes its place.
+    /// more, the interface that has its name takes its place.
     fn find_renamed(&mut self, all: &[Interface]) -> Option<String> {
         let same = |i: &&Interface| i.index != 0 && i.index == self.index;
         let renamed = all.iter().find(same).map(|i| i.name.clone());

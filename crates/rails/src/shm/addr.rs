@@ -53,7 +53,7 @@ pub(crate) fn show(addr: &RailAddr) -> Option<String> {
     Some(format!("shm {:08x}", name >> 32))
 }
 
-/// 128-bit FNV-1a: identical in every build; collisions cannot be forged usefully, since hosts do
+/// 128-bit FNV-1a: identical in every build. A forged collision would gain nothing, since hosts do
 /// not choose their identities.
 fn fnv(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

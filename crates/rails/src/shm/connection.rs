@@ -19,7 +19,7 @@ const CAN: u32 = 1;
 /// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Break {
-    /// The other end has closed it or is gone.
+    /// The other end has closed the connection or is gone.
     Closed,
     /// The other end is of another host or user.
     Unwelcome,

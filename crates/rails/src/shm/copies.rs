@@ -1,17 +1,17 @@
-//! The choice, per write, between two copies through the ring and one copy by the kernel.
+//! The choice, for each write, between two copies through the ring and one copy by the kernel.
 //!
 //! Two copies through a ring that stays in the caches are faster than one by the kernel if both
 //! ends run and each makes one copy. If the ends share a processor the opposite holds: each ring's
-//! length costs a context switch. The indicator is whether the other end reads while this one
-//! writes (docs/design/shm.md).
+//! length costs a context switch. The decision depends on whether the other end reads while this
+//! end writes (docs/design/shm.md).
 
 use super::ring::Memory;
 use crate::sys::Ring;
 
-/// Bytes that are copied per advance of the reader, if it advanced in time: the ring's length.
+/// Bytes copied per advance of the reader, if the reader advanced in time: the ring's length.
 const MOST: u64 = Ring::LEN;
-/// The same, if it did not: two writes of 64 KiB (in whole blocks), since the reader cannot have
-/// read the first before it was written.
+/// Bytes copied per advance of the reader otherwise: two writes of 64 KiB (in whole blocks), since
+/// the reader cannot have read the first before it was written.
 const LEAST: u64 = Ring::LEN / 2 + 2048;
 
 /// State of the choice.
@@ -19,9 +19,9 @@ const LEAST: u64 = Ring::LEN / 2 + 2048;
 pub(super) struct Copies {
     /// The reader's position at the last check.
     consumed: u64,
-    /// Bytes of writes since then.
+    /// Bytes of writes since the reader's last advance.
     written: u64,
-    /// Bytes of these writes that may be copied.
+    /// Bytes of writes that may still be copied before the reader advances.
     allowance: u64,
 }
 

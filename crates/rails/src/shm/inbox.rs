@@ -1,8 +1,8 @@
 //! The inbox: how a receiver learns which of its rings hold frames, and how it is woken.
 //!
-//! Each rail has one page to which all of its peers can write. Its state contains the receiver's
-//! requests: none while it polls its few rings; a notification bit per ring if there are many; a
-//! wake-up while it sleeps.
+//! Each rail has one page to which all of its peers can write. The page's state contains the
+//! receiver's requests: none while it polls its few rings; a notification bit per ring if there are
+//! many; a wake-up while it sleeps.
 //!
 //! A producer publishes a frame and then reads the state; a receiver changes its state and then
 //! polls its rings. A fence separates the two steps on both sides, so that at least one side sees
@@ -21,7 +21,7 @@ const ARMED: u32 = 2;
 pub(crate) trait Page {
     /// The receiver's requests.
     fn state(&self) -> &AtomicU32;
-    /// A bit for each word of bits that is not 0.
+    /// The summary: a bit for each word of notification bits that is not 0.
     fn summary(&self) -> &AtomicU64;
     /// A word of bits; the index is reduced to the valid range.
     fn bits(&self, index: u32) -> &AtomicU64;

@@ -1,9 +1,9 @@
 //! The shm rail: between processes of one user on one host, through shared memory.
 //!
 //! A rail listens on a socket with an abstract name. A connecting peer passes a memfd with a ring
-//! for each direction ([`ring`]), and each end passes its inbox, which tells it which rings to read
-//! and when to wake ([`inbox`]). So a killed process leaves nothing behind in /dev/shm or
-//! elsewhere, and the end of its socket informs the other process at once.
+//! for each direction ([`ring`]), and each end passes its inbox, through which it learns which
+//! rings to read and when to wake ([`inbox`]). A killed process therefore leaves nothing in
+//! /dev/shm or elsewhere, and the end of its socket informs the other process at once.
 //!
 //! Long messages go through the ring while the other end reads it, or by one copy ([`copies`]): the
 //! frame states the location of the bytes, and the receiver reads them from the sender's memory

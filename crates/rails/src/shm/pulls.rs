@@ -5,8 +5,8 @@ use crate::sys::PULL_PIECES_MAX;
 use marline_wire::DirectHead;
 use std::ops::Range;
 
-/// Maximum of bytes per run: longer runs cost no less per byte, and the receiver sums the bytes
-/// while they are in the core's own cache.
+/// Most bytes of a run: longer runs cost no less per byte, and the receiver sums the bytes while
+/// they are in the core's own cache.
 const RUN_MAX: u32 = 264 << 10;
 
 /// Pulls of memory that lands in one contiguous range, and their packets.
@@ -84,7 +84,7 @@ impl Run {
         &self.pieces
     }
 
-    /// The packets, one per pull.
+    /// The packets of the run, one per pull.
     pub(super) fn packets(&self) -> &[Range<usize>] {
         &self.packets
     }

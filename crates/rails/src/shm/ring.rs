@@ -135,7 +135,7 @@ impl Consumer {
         memory.word(self.at).load(Ordering::Acquire)
     }
 
-    /// The position of that frame's body.
+    /// The position of the next frame's body.
     #[inline]
     pub(crate) fn body(&self) -> u64 {
         self.at + HEAD_LEN
@@ -150,8 +150,8 @@ impl Consumer {
     /// Returns the room of all passed frames to the producer. Returns `true` if the producer waits
     /// for room and must be notified.
     ///
-    /// A waiting producer has seen at least half of the ring full, so checking for it once per
-    /// quarter of the ring suffices and saves the fence for each short frame.
+    /// A producer that waits has seen at least half of the ring full, so a check once per quarter
+    /// of the ring suffices, and spares short frames the fence.
     #[inline]
     pub(crate) fn release<M: Memory>(&mut self, memory: &M) -> bool {
         if self.told == self.at {

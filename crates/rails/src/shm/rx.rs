@@ -20,8 +20,8 @@ const TURN_MAX: usize = 64;
 /// Above this number of rings the receiver asks for notification bits; up to it, the polled words
 /// fit into the L1 cache beside other data.
 const LOOK_MAX: usize = 16;
-/// Most accepted connections without handshake. Strangers can open connections; beyond this number
-/// the oldest is closed.
+/// Most accepted connections without a handshake. Any process of the host can open connections;
+/// beyond this number the oldest is closed.
 const NAMELESS_MAX: usize = 256;
 /// Most connections accepted per poll.
 const ACCEPT_MAX: usize = 64;
@@ -238,7 +238,7 @@ impl ShmRx {
             return;
         }
         let read = incoming.read(&self.shared, &mut self.buffer, handing);
-        // Frames are left and no notification bit will announce them.
+        // Frames are left in the ring, and no notification bit will announce them.
         self.all |= incoming.consumer.word(&incoming.connection.input) != 0;
         if let Err(broken) = read {
             self.forget(slot, broken);
@@ -251,7 +251,7 @@ impl ShmRx {
         if self.bits && !self.all {
             let mut told = [0u32; TURN_MAX];
             let mut count = 0;
-            // Rings that do not fit into `told` are read at the next poll.
+            // Rings beyond the room in `told` are read at the next poll.
             let shared = self.shared.clone();
             inbox::take_bits(&shared.inbox, |slot| match told.get_mut(count) {
                 Some(room) => (*room, count) = (slot, count + 1),
@@ -437,7 +437,7 @@ impl ShmRx {
         }
     }
 
-    /// Handles the handshake answer on a connection that we made.
+    /// Handles the answer to the handshake on a connection that we made.
     fn answered(
         &self,
         connection: &Connection,

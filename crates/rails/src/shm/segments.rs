@@ -14,9 +14,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-/// Maximum of bytes that wait for room in one link's ring; beyond it the rail is busy. It exceeds
-/// what grants and credits allow in flight to one peer over all rails, so that a peer which does
-/// not read does not delay packets to others.
+/// Most bytes that wait for room in one link's ring; beyond that the rail is busy. More than grants
+/// and credits allow in flight to one peer over all rails, so that a peer which does not read does
+/// not delay packets to others.
 const BACKLOG_MAX: usize = 16 << 20;
 
 /// A link.
@@ -318,7 +318,7 @@ impl ShmLinks {
         }
     }
 
-    /// Reports a write whose memory is free already.
+    /// Reports a write whose memory is already free.
     pub(super) fn done(&mut self, token: u64) {
         self.events.push_back(RailEvent::Done(token));
     }
@@ -377,7 +377,8 @@ impl ShmLinks {
                 }
             }
             Notification::Accepted(from, connection) => {
-                // An own connection to the same rail remains the link's; this one is only read.
+                // A connection made here to the same rail stays the link's connection; this one is
+                // only read.
                 if self.table.find(&from).is_none() {
                     let name = connection.name;
                     let link = self.table.add(from, Link::new(Some(connection), true));

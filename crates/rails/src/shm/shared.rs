@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) const BATCH_MAX: usize = 64_000;
 /// Most packets of a batch.
 pub(super) const SEGMENTS_MAX: usize = 64;
-/// Bytes that may be in flight to a rail; what exceeds its rings waits at the senders. Half of the
-/// receive buffer that other rails request.
+/// Bytes that may be in flight to a rail; bytes beyond the room of its rings wait at the senders.
+/// Half of the receive buffer that other rails request.
 pub(super) const RECEIVE_BYTES: usize = 4 << 20;
 /// Bytes of the largest frame in a ring.
 pub(super) const BODY_MAX: u64 = ring::body_max::<Ring>();
@@ -57,7 +57,7 @@ pub(super) enum Notification {
 
 /// The part of a rail that both halves use.
 pub(super) struct Shared {
-    /// The owner's process id: a forked child has the same sockets and must not end the
+    /// Process id of the owner: a forked child has the same sockets and must not end the
     /// connections.
     pub(super) process: u32,
     pub(super) local: ShmAddr,

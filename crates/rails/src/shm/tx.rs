@@ -20,7 +20,7 @@ pub struct ShmTx {
     shared: Arc<Shared>,
     links: ShmLinks,
     buffers: PlainBuffers,
-    /// Keys issued so far, and a random part that differs between lives.
+    /// Number of keys issued so far, plus a random part that differs between lives of the process.
     registered: u64,
     random: RandomState,
 }

@@ -6,8 +6,8 @@ use crate::remote_write::{Piece, Write};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-/// Most pieces of one write; a write of more counts as lost and is sent again in packets. (The API
-/// accepts eight.)
+/// Most pieces of one write; a write of more pieces counts as lost and is sent again in packets.
+/// (The API accepts eight.)
 const PIECES_MAX: usize = 16;
 
 /// Memory into which bytes are received.
@@ -23,7 +23,7 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Copies bytes into the place as the kernel would, for rails without a kernel: as many as fit.
+    /// Copies as many bytes into the place as fit, as the kernel would; for rails without a kernel.
     pub fn fill(&self, bytes: &[u8]) {
         let to = std::ptr::with_exposed_provenance_mut::<u8>(self.base);
         // SAFETY: only `Registrations::land` hands out places: registered memory, valid by the
@@ -34,7 +34,7 @@ impl Place<'_> {
 }
 
 impl Write<'_> {
-    /// Appends the bytes of the pieces to `to` as the kernel would read them, for rails without a
+    /// Appends the bytes of the pieces to `to`, as the kernel would read them; for rails without a
     /// kernel.
     pub fn read(&self, to: &mut Vec<u8>) {
         for piece in self.pieces {
@@ -83,7 +83,8 @@ impl Socket {
         check_long(n).map(|_| ())
     }
 
-    /// Copies the first bytes of the next datagram, which stays in the queue; returns their number.
+    /// Copies the first bytes of the next datagram, which stays in the queue. Returns the number of
+    /// bytes.
     #[inline]
     pub(crate) fn peek(&self, to: &mut [u8]) -> Result<usize, Errno> {
         let none = std::ptr::null_mut::<libc::c_void>();

@@ -21,7 +21,7 @@ impl Epoll {
         Ok(Epoll { fd })
     }
 
-    /// A set that accepts no descriptors, since `fd` is no epoll descriptor.
+    /// A set that accepts no descriptors, for tests: `fd` is no epoll descriptor.
     #[cfg(test)]
     pub fn of(fd: OwnedFd) -> Epoll {
         Epoll { fd }

@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 pub struct ErrorReport {
     /// The error.
     pub errno: Errno,
-    /// True if the local host reported the error; otherwise an ICMP message did.
+    /// True if the local host reported the error; false for an ICMP message.
     pub local: bool,
     /// Destination of the packet that caused the error.
     pub to: Option<UdpAddr>,
@@ -23,8 +23,9 @@ pub struct ErrorReport {
 }
 
 impl ErrorReport {
-    /// Returns whether the destination host itself reported the error: it answers from the address
-    /// to which the packet was sent; routers, firewalls and this host use their own addresses.
+    /// Returns whether the destination host itself reported the error. The destination answers from
+    /// the address to which the packet was sent; routers, firewalls and this host use their own
+    /// addresses.
     pub fn is_by_destination(&self) -> bool {
         self.to.is_some_and(|to| self.from == Some(to.ip))
     }

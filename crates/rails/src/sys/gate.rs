@@ -15,9 +15,9 @@ type Control = [u64; 8];
 /// The process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// Its process id in our namespace; 0 if it has none there (another container).
+    /// Process id in our namespace; 0 if the process has none there (another container).
     pub(crate) pid: libc::pid_t,
-    /// Its effective user.
+    /// Effective user of the process.
     pub(crate) uid: libc::uid_t,
 }
 
@@ -210,7 +210,7 @@ pub(crate) fn host() -> std::io::Result<(String, u64, u64)> {
     Ok((boot, space.dev(), space.ino()))
 }
 
-/// Runs `work` as another user, or returns `None` if this process may not become one (it is not
+/// Runs `work` as another user; returns `None` if this process may not change its user (it is not
 /// root's).
 #[cfg(test)]
 pub(crate) fn as_other_user<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {

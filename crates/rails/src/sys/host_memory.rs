@@ -95,7 +95,8 @@ impl SharedRing {
         &self.file
     }
 
-    /// Rounds positions to multiples of eight, since another process may have written any value.
+    /// Rounds a position down to a multiple of eight, since another process may have written any
+    /// value.
     #[inline]
     fn place(&self, at: u64) -> usize {
         WORDS_LEN + (at % RING_LEN as u64) as usize / 8 * 8

@@ -10,9 +10,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 pub struct InterfaceAddr {
     /// The address.
     pub ip: IpAddr,
-    /// Prefix length of its subnet.
+    /// Prefix length of the address's subnet.
     pub prefix_len: u8,
-    /// Scope of a link-local IPv6 address, else 0.
+    /// Scope of a link-local IPv6 address; otherwise 0.
     pub scope_id: u32,
 }
 
@@ -31,7 +31,7 @@ pub struct Interface {
     pub loopback: bool,
     /// Largest IP packet in bytes.
     pub mtu: usize,
-    /// Its IPv4 and IPv6 addresses in the kernel's order.
+    /// The interface's IPv4 and IPv6 addresses in the kernel's order.
     pub addrs: Vec<InterfaceAddr>,
 }
 
@@ -180,7 +180,7 @@ struct EthtoolCmd {
     tail: [u8; 14],
 }
 
-/// `ETHTOOL_GSET`: works on every kernel, also with drivers that only implement its successor.
+/// `ETHTOOL_GSET`: works on every kernel, even with drivers that only implement its successor.
 const ETHTOOL_GSET: u32 = 1;
 /// `SIOCETHTOOL`.
 const SIOCETHTOOL: u32 = 0x8946;

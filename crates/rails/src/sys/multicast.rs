@@ -17,8 +17,8 @@ const SOURCE_V4: u32 = 12;
 const SOURCE_V6: u32 = 20;
 
 impl Socket {
-    /// Opens a socket for packets to `group` that arrive on the interface of `options`, except
-    /// those sent by `own`, which the kernel loops back if another process of this host is a
+    /// Opens a socket for packets to `group` that arrive on the interface of `options`. Drops
+    /// packets sent by `own`, which the kernel loops back if another process of this host is a
     /// member.
     pub fn open_group(
         options: &SocketOptions<'_>,
@@ -65,8 +65,8 @@ impl Socket {
         self.set(libc::SOL_IP, libc::IP_MULTICAST_LOOP, 1)
     }
 
-    /// Opens a socket that receives nothing and keeps this host a member of a group on an interface
-    /// while it is open, for packets that another part of the kernel receives (Soft-RoCE).
+    /// Opens a socket that receives nothing but, while open, keeps this host a member of a group on
+    /// an interface. For packets that another part of the kernel receives (Soft-RoCE).
     pub(crate) fn member(group: IpAddr, interface: &str) -> Result<Socket, Errno> {
         let options = SocketOptions {
             ip: group,
@@ -128,7 +128,7 @@ impl Socket {
         Ok(udp_addr(&name).filter(|_| fits).map(|from| (n, from)))
     }
 
-    /// Also receives packets sent by `own` of [`Socket::open_group`], for the other processes that
+    /// Also receives packets sent by the `own` of [`Socket::open_group`], for other processes that
     /// share the socket.
     pub(crate) fn hear_own(&self) -> Result<(), Errno> {
         self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)
@@ -149,7 +149,7 @@ impl Socket {
         };
         let load = libc::BPF_LD | libc::BPF_ABS;
         let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-        // The filter sees a packet from its UDP header on, whose first field is the source port.
+        // The filter sees a packet from its UDP header on; the first field is the source port.
         let mut program = [
             step(load | libc::BPF_H, 0, 0, 0),
             step(equal, source.port.into(), 0, 3),

@@ -27,7 +27,7 @@ impl ChangeSocket {
         Ok(socket)
     }
 
-    /// Discards pending notifications; returns whether there were any. They are not parsed: the
+    /// Discards pending notifications. Returns whether there were any. They are not parsed: the
     /// caller reads the present state, which also covers notifications that the kernel dropped.
     pub fn drain(&self) -> bool {
         let mut changed = false;

@@ -171,7 +171,8 @@ impl LinkMemory {
         Ok(LinkMemory(mapping))
     }
 
-    /// The two rings: first that of the end that made the memory, then the other's.
+    /// The two rings: first the ring of the end that made the memory, then the ring of the other
+    /// end.
     pub(crate) fn rings(self) -> (Ring, Ring) {
         let memory = Arc::new(self);
         let ring = |number| Ring {
@@ -203,12 +204,12 @@ impl Ring {
         self.memory.0.word64(self.words + 8)
     }
 
-    /// The consumer's ability to read the producer's memory: 0 unknown, 1 yes, 2 no.
+    /// Whether the consumer can read the producer's memory: 0 unknown, 1 yes, 2 no.
     pub(crate) fn can_pull(&self) -> &AtomicU32 {
         self.memory.0.word32(self.words + 16)
     }
 
-    /// If not 0, the producer has changed its memory: later pulls are void.
+    /// Not 0 if the producer has changed its memory: later pulls are void.
     #[inline]
     pub(crate) fn void(&self) -> &AtomicU32 {
         self.memory.0.word32(self.words + APART)

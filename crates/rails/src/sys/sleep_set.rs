@@ -1,8 +1,8 @@
 //! Several sockets behind one descriptor for the duration of a sleep.
 //!
 //! A socket in an epoll set costs a wake-up callback in the kernel for every packet, even while no
-//! thread sleeps. So sockets are in the set only from [`SleepSet::arm`] to [`SleepSet::disarm`],
-//! which may be called late but must be called under load.
+//! thread sleeps. So sockets are in the set only from [`SleepSet::arm`] to [`SleepSet::disarm`].
+//! The latter may come late, but must come under load.
 
 use super::{check, Errno};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

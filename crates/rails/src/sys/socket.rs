@@ -75,7 +75,7 @@ impl Socket {
             both.into_iter().collect::<Result<(), Errno>>()
         };
         let bound = sharing(1).and_then(|()| socket.bind(options));
-        // No third socket may share the port.
+        // From here on no further socket may share the port.
         sharing(0).and(bound).map(|()| socket)
     }
 
@@ -121,10 +121,10 @@ impl Socket {
         }
     }
 
-    /// Makes unicast leave through this interface only. Otherwise, when a link goes down with its
-    /// routes, packets would leave by the default route of another rail. Unlike SO_BINDTODEVICE
-    /// this does not affect receiving, so processes of one host still reach each other at this
-    /// address (their packets arrive through the loopback device).
+    /// Makes unicast packets leave through this interface only. Otherwise, when a link goes down
+    /// and takes its routes along, packets would leave by the default route, through another rail's
+    /// interface. Unlike SO_BINDTODEVICE this does not affect receiving, so processes of one host
+    /// still reach each other at this address (their packets arrive through the loopback device).
     pub fn leave_by(&self, interface: &str) -> Result<(), Errno> {
         let index = iface::interface_index(interface)?.to_be() as libc::c_int;
         if self.v6 {
@@ -155,7 +155,7 @@ impl Socket {
         // SAFETY: the name is valid for its length.
         let try_bind = || check(unsafe { libc::bind(self.fd(), name.as_ptr(), name.len()) });
         match try_bind() {
-            // A fresh IPv6 address is unusable during duplicate address detection; the socket works
+            // A new IPv6 address is unusable during duplicate address detection; the socket works
             // as soon as that is over.
             Err(libc::EADDRNOTAVAIL) if self.v6 => {
                 self.set(libc::SOL_IPV6, IPV6_FREEBIND, 1)?;
@@ -216,7 +216,7 @@ impl Socket {
     }
 
     /// Makes the next send of a connected socket look up its route. Kernels before 6.1 connect by a
-    /// route that ignores IP_UNICAST_IF and cache it; a send looks it up correctly.
+    /// route that ignores IP_UNICAST_IF, and cache that route; the look-up of a send is correct.
     pub fn forget_route(&self) -> Result<(), Errno> {
         if self.v6 {
             return Ok(());
@@ -251,8 +251,8 @@ impl Socket {
     }
 
     /// Returns whether a send that failed with this errno lost its packet: an interface or its
-    /// queue dropped it and none of this socket's packets is queued, so there is no room to wait
-    /// for. (A veth device reports this when its other end finds a packet too long.)
+    /// queue dropped it, and no packet of this socket is queued whose departure would make room. (A
+    /// veth device reports this when its other end finds a packet too long.)
     #[cold]
     pub fn lost(&self, errno: Errno) -> bool {
         errno == libc::ENOBUFS && self.unsent_bytes() == 0

@@ -113,7 +113,7 @@ impl Stream {
     /// result once the socket is writable.
     pub fn connect(options: &StreamOptions, ip: &IpAddr, port: u16) -> Result<Stream, Errno> {
         let stream = Stream::open(options)?;
-        // The port is chosen when the destination is known, so that all ports are available for
+        // Choose the port only when the destination is known, so that all ports are available for
         // each peer.
         let _ = stream.set(libc::SOL_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
         stream.keep_errors(true);
@@ -151,9 +151,9 @@ impl Stream {
         Ok(u16::from_be(name.sin6_port))
     }
 
-    /// Completes an attempt to connect, once the socket is writable: the errno, or 0.
-    /// `ECONNREFUSED` is reported only if the destination host itself refused; a refusal from
-    /// elsewhere counts as unreachable. (Kernels before Linux 5.18 do not tell the origin.)
+    /// Completes a connection attempt once the socket is writable: the errno, or 0. `ECONNREFUSED`
+    /// is reported only if the destination host itself refused; a refusal by another host counts as
+    /// unreachable. (Kernels before Linux 5.18 do not tell which host refused.)
     pub fn connected(&self) -> Errno {
         let errno = self.get(libc::SOL_SOCKET, libc::SO_ERROR);
         match errno.unwrap_or_else(|errno| errno) {
@@ -190,7 +190,7 @@ impl Stream {
         Ok(value)
     }
 
-    /// Returns whether sent bytes await acknowledgement by the other end's kernel.
+    /// Returns whether bytes that were sent are not acknowledged by the other end's kernel yet.
     pub fn is_unacknowledged(&self) -> bool {
         let mut bytes: libc::c_int = 0;
         // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one int.

@@ -20,8 +20,8 @@ const PAGE: usize = 4096;
 
 /// Flags of every send.
 pub(super) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-/// The kernel looks up the route without sending, and confirms the neighbour entry with
-/// MSG_CONFIRM. (The C library names the same bit differently.)
+/// With this flag the kernel looks up the route without sending; MSG_CONFIRM then confirms the
+/// neighbour entry. (The C library has another name for the same bit.)
 const MSG_PROBE: libc::c_int = 0x10;
 
 /// Room for the control messages of one received datagram: segment size and drop count take 24
@@ -37,7 +37,7 @@ pub struct RecvBuffers {
 }
 
 impl RecvBuffers {
-    /// Reserves the buffers; untouched ones cost no memory.
+    /// Reserves the buffers; untouched buffers cost no memory.
     pub fn new() -> RecvBuffers {
         let memory = vec![0; RECV_BATCH * RECV_BUFFER_LEN + PAGE];
         let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
@@ -134,9 +134,9 @@ impl Socket {
         check_long(n).map(|_| ())
     }
 
-    /// Confirms the neighbour entry of an address whose packets are known to arrive, so that the
-    /// kernel need not probe the neighbour, whose answer would have to arrive on the same rail.
-    /// Sends nothing. (Kernels without support use their own reachability detection.)
+    /// Confirms the neighbour entry of an address whose packets are known to arrive. The kernel
+    /// then need not probe the neighbour, whose answer would have to arrive on the same rail. Sends
+    /// nothing. (Kernels without support use their own reachability detection.)
     pub(crate) fn confirm(&self, to: &SockName) {
         let flags = SEND_FLAGS | libc::MSG_CONFIRM | MSG_PROBE;
         // SAFETY: the name lives until the call returns, the buffer is empty, and the kernel reads

@@ -35,7 +35,7 @@ const BACKLOGS_MAX: usize = 64 << 20;
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Its first connection is being made.
+    /// The link's first connection is being made.
     Connecting,
     /// The link carries packets.
     Up,
@@ -133,7 +133,7 @@ pub(super) struct TcpLinks {
     half_closed: VecDeque<Name>,
     /// Links with a non-empty output.
     waiting: Vec<LinkId>,
-    /// Upper bound of the bytes of our own memory in those outputs.
+    /// Upper bound of the bytes of our own memory in all outputs.
     held: usize,
     /// Counts sends and accepted connections.
     clock: u64,
@@ -306,7 +306,7 @@ impl TcpLinks {
         let mut output = None;
         for mut connection in old.into_iter().chain(next) {
             match other {
-                // None of the queue has left.
+                // No byte of the queue has left.
                 Some(_) => output = Some(std::mem::take(&mut connection.output)),
                 None => connection.output.clear(&mut self.over),
             }

@@ -25,7 +25,7 @@ const TURN_MAX: usize = 256 * 1024;
 /// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Break {
-    /// The other end has closed it.
+    /// The other end has closed the connection.
     Closed,
     /// The kernel reported an error.
     Failed(Errno),

@@ -46,7 +46,7 @@ pub(super) struct Output {
     waiting: usize,
 }
 
-/// Sent bytes are discarded when they exceed both this and the unsent bytes.
+/// Sent bytes are discarded when they exceed this limit and the number of unsent bytes.
 const LEFT_MAX: usize = 1 << 20;
 /// An empty buffer is shrunk to this size.
 const KEPT_MAX: usize = 256 << 10;

@@ -51,7 +51,7 @@ impl Default for TcpConfig {
 /// Default limit of connections as a fraction of the process's descriptors: other rails and
 /// libraries need descriptors, too.
 const DESCRIPTORS_SHARE: usize = 8;
-/// Minimum of that default.
+/// Minimum of the default limit.
 const CONNECTIONS_MIN: usize = 8;
 
 /// Name of a connection; never reused.

@@ -2,9 +2,9 @@
 //! frequent destinations.
 //!
 //! A send on a connected socket needs no route look-up and no copy of an address
-//! (docs/design/udp.md). The sockets only send: their ports are ephemeral, and peers answer to the
-//! rail's own port. Each socket is a cache of the unconnected socket's function and may be closed
-//! at any time.
+//! (docs/design/udp.md). Connected sockets only send: their ports are ephemeral, and peers answer
+//! to the rail's own port. Each is only a faster way to send than the unconnected socket, and may
+//! be closed at any time.
 
 use super::shared::FLOW_RCVBUF;
 use crate::addr::UdpAddr;
@@ -21,12 +21,12 @@ const SENDS_MIN: i32 = 8;
 /// Sends to a destination before the next attempt after its socket could not be opened, for example
 /// for want of descriptors.
 const SENDS_AFTER_FAILURE: i32 = 4096;
-/// Maximum of connected sockets per rail: a process with four rails stays well below the usual
-/// limit of 1024 descriptors.
+/// Sends to a destination, after its socket could not be opened (for example for want of
+/// descriptors), before the next attempt.
 const SOCKETS_MAX: usize = 64;
-/// A destination loses its socket after this many attempts of others to take it, without a send of
-/// its own in between. So destinations in steady use do not evict each other, which would cost more
-/// than it saves.
+/// Attempts of other destinations to take a destination's socket, without a send of its own in
+/// between, after which it loses the socket. Destinations in steady use thus do not evict each
+/// other, which would cost more than it saves.
 const CREDIT: u8 = 64;
 /// In [`Link::sockets`]: no socket.
 const NO_SOCKET: u8 = u8::MAX;
@@ -39,19 +39,20 @@ pub(super) struct Link {
     pub(super) name: Option<SockName>,
     /// By source port: the index of its socket.
     sockets: [u8; QUEUES],
-    /// By source port: sends without a socket; negative while no socket shall be opened.
+    /// By source port: sends without a socket; negative while no socket may be opened.
     sends: [i32; QUEUES],
     newest: Newest,
 }
 
-/// By source port: the newest flow that left by it, besides the flow with the port's own number.
+/// By source port: the newest flow that left by it, other than the flow whose number is the port's
+/// own index.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Newest([Option<u8>; QUEUES]);
 
 impl Newest {
     /// Records that a packet of a flow leaves. Returns whether the flow is newer than all earlier
-    /// flows of its source port. (Flow numbers wrap around; flows in use at a time are less than
-    /// half of the range apart. A link may begin with any number.)
+    /// flows of its source port. (Flow numbers wrap around; the numbers in use at a time span less
+    /// than half of the range. A link may begin with any number.)
     #[inline]
     pub(super) fn note(&mut self, flow: u8) -> bool {
         let newest = &mut self.0[queue_of(flow) as usize];
@@ -78,7 +79,7 @@ struct Slot {
     link: LinkId,
     flow: u8,
     credit: u8,
-    /// Absent while its errors are read.
+    /// Absent while the socket's errors are read.
     socket: Option<Socket>,
 }
 
@@ -153,9 +154,9 @@ impl UdpLinks {
         }
     }
 
-    /// Selects a flow for a link's packets. A flow that is new to its source port's index gets a
+    /// Selects a flow for a link's packets. A flow that is new at its source port's index gets a
     /// new socket and so another port, since a middlebox may have dropped the state of the earlier
-    /// ones.
+    /// ports.
     #[inline]
     pub(super) fn choose(&mut self, link: LinkId, flow: u8) {
         let queue = queue_of(flow) as usize;
@@ -190,7 +191,7 @@ impl UdpLinks {
         };
         let queue = flow as usize;
         row.sends[queue] = row.sends[queue].saturating_add(1);
-        // Other flows are chosen for their source port, which must not change afterwards.
+        // Other flows than 0 exist for their source port, which must not change afterwards.
         let enough = if flow == 0 { SENDS_MIN } else { 1 };
         row.sockets[queue] == NO_SOCKET && row.sends[queue] >= enough && self.has_place()
     }
@@ -211,8 +212,8 @@ impl UdpLinks {
         self.open < SOCKETS_MAX
     }
 
-    /// Opens a link's socket, which accepts no data since it is never read. On failure the
-    /// unconnected socket remains in use.
+    /// Opens a link's socket. It is never read, so it accepts no data. On failure the unconnected
+    /// socket remains in use.
     #[cold]
     pub(super) fn open_socket(&mut self, link: LinkId, flow: u8, options: &SocketOptions<'_>) {
         let Some(row) = self.table.get_mut(link) else {
@@ -261,7 +262,7 @@ impl UdpLinks {
         }
     }
 
-    /// The index of the next socket, in turn, whose errors are to be read.
+    /// The index of the next socket, in turn, whose errors must be read.
     pub(super) fn next_open(&mut self) -> Option<usize> {
         if self.open == 0 {
             return None;
@@ -273,7 +274,7 @@ impl UdpLinks {
         })
     }
 
-    /// Closes a socket; its link must qualify for another one.
+    /// Closes a socket; its link must qualify again for another one.
     pub(super) fn drop_slot(&mut self, at: usize) {
         let Some(slot) = self.slots.get_mut(at).and_then(Option::take) else {
             return;

@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Room for the head and packet before the bytes. `marline_proto` sends longer packets separately.
 const LEAD_MAX: usize = 512;
 
-/// Weight of a damaged direct write against undamaged ones. When damaged writes outweigh the others
-/// by four, direct writes are suspended: occasional damage costs less than the writes save, but on
-/// a network that reorders datagrams most writes are damaged.
+/// Weight of a damaged direct write against an undamaged one. Direct writes are suspended when
+/// damaged ones outweigh the others by four: occasional damage costs less than the writes save, but
+/// on a network that reorders datagrams most writes are damaged.
 const DOUBT: u32 = 8;
 const DOUBTS_MAX: u32 = 4 * DOUBT;
 
@@ -68,7 +68,7 @@ impl DirectWrite for UdpTx {
 }
 
 impl UdpTx {
-    /// See [`DirectWrite::damaged`].
+    /// As [`DirectWrite::damaged`].
     #[cold]
     fn doubt(&mut self) {
         self.doubts += DOUBT;
@@ -79,7 +79,7 @@ impl UdpTx {
         }
     }
 
-    /// See [`DirectWrite::write_direct`].
+    /// As [`DirectWrite::write_direct`].
     fn send_direct(
         &mut self,
         link: LinkId,
@@ -126,7 +126,7 @@ impl UdpTx {
         flow: u8,
     ) -> Result<(), Errno> {
         let mut last = Ok(());
-        // A second attempt, since the error may belong to an earlier packet.
+        // Try twice: the first error may belong to an earlier packet.
         for _ in 0..2 {
             let at = self.links.socket_of(link, flow);
             let connected = at.and_then(|at| self.links.socket(at));

@@ -37,7 +37,7 @@ impl UdpTx {
                     SendOutcome::Fault(RailFault::Down(errno))
                 }
             },
-            // Repeatedly refused on account of other peers: the caller may try again.
+            // The errors belong to packets to other peers: the caller may try again.
             _ => SendOutcome::Busy,
         }
     }
@@ -77,8 +77,8 @@ impl UdpTx {
         }
     }
 
-    /// Reads the error queues of sockets that are never read: of all flows, and of one connected
-    /// socket at a time, as there may be many.
+    /// Reads the error queues of sockets whose data is never read: of all flows, and of one
+    /// connected socket per call, as there may be many.
     #[cold]
     pub(super) fn drain_unread(&mut self) {
         if self.flows_tried != 0 {

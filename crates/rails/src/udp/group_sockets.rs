@@ -5,7 +5,7 @@ use crate::sys::Socket;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How a group is read: by a socket, and, if it is shared, a seat in it.
+/// How a group is read: by a socket and, if the socket is shared, a seat in its ring.
 #[derive(Clone)]
 pub(super) struct Joining {
     pub(super) socket: Arc<Socket>,

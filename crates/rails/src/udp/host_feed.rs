@@ -15,8 +15,8 @@ use std::sync::Arc;
 const BATCH: usize = 8;
 /// Polls in a row with the lock taken after which the holder's existence is checked.
 const STUCK: u32 = 16;
-/// Most datagrams that wait for the lock; further ones are dropped, and the other processes recover
-/// them by NACK.
+/// Most datagrams that wait for the lock; further datagrams are dropped, and the other processes
+/// recover them by NACK.
 const WAITING_MAX: usize = 64;
 
 fn deliver(sink: &mut dyn FnMut(Received<'_>), frame: &Frame, bytes: &[u8]) {
@@ -55,8 +55,8 @@ impl HostFeed {
         }
     }
 
-    /// Takes datagrams that others have read; if there are none, reads the socket. Returns the
-    /// number of datagrams, each of which may be a GRO batch.
+    /// Takes datagrams that other processes have read; if there are none, reads the socket. Returns
+    /// the number of datagrams, each of which may be a GRO batch.
     pub(super) fn recv(
         &mut self,
         shared: &Shared,

@@ -128,14 +128,14 @@ pub(crate) struct Frame {
     pub(crate) joined: bool,
     /// The slot of the process that read it.
     pub(crate) reader: u32,
-    /// Its source.
+    /// The datagram's source.
     pub(crate) source: u64,
 }
 
 /// The answer to [`Place::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// No frame is there yet.
+    /// There is no frame yet.
     Nothing,
     /// Frames were overwritten and are lost; reading continues at the newest.
     Overtaken,

@@ -10,7 +10,7 @@ const TRIES: u32 = 200;
 /// The share of this process, used by both halves of its rail.
 pub(super) struct Seat {
     pub(super) ring: SharedRing,
-    /// The name under which the sharing processes wake each other.
+    /// The name under which the processes that share the socket wake each other.
     pub(super) name: u64,
     pub(super) waker: Waker,
     /// The source of own packets.
@@ -50,7 +50,7 @@ impl Seat {
 }
 
 /// Identifies a source by its port and the last four bytes of its address, which differ between
-/// members.
+/// members of the group.
 pub(super) fn tag(source: &UdpAddr) -> u64 {
     let end = match source.ip {
         IpAddr::V4(ip) => u32::from(ip),

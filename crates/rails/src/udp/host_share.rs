@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 /// First word of the message with the descriptors; identifies the version.
 const MAGIC: u64 = 0x6d72_6c67_0000_0001;
-/// Attempts to meet: the first process may have bound the name and not listen yet.
+/// Attempts to meet the other processes: the first process may have bound the name without
+/// listening yet.
 const TRIES: u32 = 16;
 /// Interval between checks of a meeting, and its maximum duration.
 const PAUSE: Duration = Duration::from_micros(200);
@@ -42,9 +43,9 @@ pub(super) struct Meeting {
 
 /// The result of a check of a meeting.
 pub(super) enum Met {
-    /// Nothing new.
+    /// Nothing has changed.
     Waits,
-    /// The group is read in this way from now on.
+    /// From now on the group is read in this way.
     Joining(Joining),
     /// The meeting has ended.
     Over,

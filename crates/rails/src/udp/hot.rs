@@ -1,37 +1,37 @@
 //! A second receiving socket, connected to the source of nearly all packets.
 //!
 //! The kernel assigns a datagram from a connected socket's peer before routing, which saves the
-//! look-ups of a route and of a socket (`net.ipv4.udp_early_demux`). Over veth the sender's softirq
-//! saves that time, on a real link the receiver's processor. (docs/design/udp.md)
+//! look-ups of a route and of a socket (`net.ipv4.udp_early_demux`). Over veth this saves time in
+//! the sender's softirq, on a real link on the receiver's processor (docs/design/udp.md).
 //!
 //! The socket shares the rail's port. All other packets arrive on the main socket, which is then
-//! polled less often. So the socket is only used while one source dominates, and is parked
-//! (connected to an address from which nothing arrives) as soon as too many packets arrive on the
-//! main socket. It is reconnected and never closed, so that packets waiting in it are not lost. It
-//! also receives ICMP errors about packets from the rail's port to that source, which the sending
-//! half reads.
+//! polled less often. The second socket is therefore used only while one source dominates, and is
+//! parked (connected to an address from which nothing arrives) as soon as too many packets arrive
+//! on the main socket. It is reconnected and never closed, so that packets waiting in it are not
+//! lost. It also receives ICMP errors about packets from the rail's port to that source, which the
+//! sending half reads.
 
 use super::read::Feed;
 use crate::addr::UdpAddr;
 use crate::sys::{Errno, Socket, SocketOptions};
 use std::sync::Arc;
 
-/// Consecutive samples of one source before the second socket is connected to it. Few suffice,
-/// since sources are sampled once per `DROP_LOOK_PERIOD` datagrams.
+/// Consecutive samples of one source before the second socket is connected to that source. Few
+/// suffice, since sources are sampled once per `DROP_LOOK_PERIOD` datagrams.
 const SAMPLES_MIN: u32 = 2;
 /// Each early parking doubles the samples required for the next connection, up to this number.
 const SAMPLES_MAX: u32 = 1 << 12;
-/// A connection that served this many datagrams was not parked early.
+/// A connection that served this many datagrams was useful, and counts as not parked early.
 const SERVED_MANY: u32 = 1 << 16;
-/// A datagram found waiting in the main socket counts as this many in the second socket; when the
-/// balance reaches [`LATE_MAX`], the second socket is parked: if above a fifth of all datagrams
-/// wait, or after eight in a row. Each waited for 16 polls at most.
+/// Weight of a datagram that waited in the main socket, against datagrams of the second socket. The
+/// second socket is parked when the balance reaches [`LATE_MAX`]: if more than a fifth of all
+/// datagrams wait, or after eight in a row. Each waits for at most 16 polls.
 const LATE_WEIGHT: u32 = 4;
 const LATE_MAX: u32 = 32;
 /// The discard port (RFC 863), from which nothing arrives.
 const NOWHERE: u16 = 9;
 
-/// Which socket is read first, and which only now and then. After a change, the socket that
+/// Which socket is read first, and which only from time to time. After a change, the socket that
 /// received the earlier packets is read until it is empty, which preserves the order unless both
 /// hold more than one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

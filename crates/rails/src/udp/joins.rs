@@ -1,6 +1,6 @@
 //! Detects whether super-packets arrive whole. The bytes of a direct write have no heads of their
-//! own: if the kernel delivers the write in parts, the write is lost. So memory is granted only
-//! while super-packets arrive whole.
+//! own: if the kernel delivers a write in parts, the write is lost. So memory is granted for direct
+//! writes only while super-packets arrive whole.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const WHOLE_MIN: usize = 48 << 10;
 /// Shorter datagrams are ignored.
 const BULK_MIN: usize = 1 << 10;
-/// Received bytes per decision. Half of them must have arrived whole, not all, since the ends of
+/// Received bytes per decision. Only half of them must have arrived whole, since the ends of
 /// messages and grants are shorter.
 const LOOK: usize = 1 << 20;
 /// Number of decisions, after a write that arrived in parts, before super-packets may count as

@@ -47,8 +47,8 @@ impl UdpTx {
         local.prefix_len = here.prefix_len;
         if let Some(hot) = &shared.hot {
             if self.move_hot(hot, (&main, &local), &here).is_err() {
-                // All packets then arrive on the main socket. The old address and port must be
-                // released nevertheless, since the rail may come back to them.
+                // From here on all packets arrive on the main socket. The old address and port must
+                // be released nevertheless, since the rail may come back to them.
                 hot.replace(Socket::unbound(&options(&here, &config)).map_err(|e| e.1)?)?;
             }
         }
@@ -78,8 +78,8 @@ impl UdpTx {
         let _ = socket.enable_drop_count();
     }
 
-    /// Replaces the second receiving socket, connected as before, which the receiving half relies
-    /// on. If its connection has ended meanwhile, the new one is parked.
+    /// Replaces the second receiving socket by one connected as before, on which the receiving half
+    /// relies. If its connection has ended meanwhile, the new one is parked.
     fn move_hot(
         &self,
         hot: &Socket,

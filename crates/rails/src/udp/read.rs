@@ -8,13 +8,14 @@ use crate::Received;
 use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Mean size in bytes of datagrams that are fetched many per call. A call for one is cheaper than a
-/// call for many that finds one, but small datagrams gain by sharing a call; a super-packet takes
-/// longer than a call, and is copied faster into a buffer in the cache (docs/design/udp.md).
+/// Mean size in bytes of datagrams up to which many are fetched per call. A call for one datagram
+/// is cheaper than a call for many that finds one, but small datagrams gain by sharing a call. A
+/// super-packet takes longer than a call, and is copied faster into a buffer in the cache
+/// (docs/design/udp.md).
 const MANY_BYTES_MAX: usize = 8 << 10;
-/// Full polls in a row after which many datagrams are fetched per call. One is not enough: a
-/// ping-pong finds nothing after its packet, and an empty call for many costs more than an empty
-/// call for one.
+/// Full polls in a row after which many datagrams are fetched per call. One full poll is not
+/// enough: a ping-pong finds nothing after its packet, and an empty call for many costs more than
+/// an empty call for one.
 const FULL_POLLS_MIN: u8 = 2;
 
 /// Datagrams between reads of the drop count when ancillary data is off: rare enough to cost
@@ -29,7 +30,7 @@ pub(super) struct Feed {
     drops_seen: u32,
     /// Datagrams since the drop count was last read.
     unwatched: u32,
-    /// The source of a sampled datagram; `None` since it was last taken.
+    /// The source of a sampled datagram; `None` if it was taken since.
     pub(super) source: Option<UdpAddr>,
 }
 
@@ -147,7 +148,7 @@ impl Reader {
             one.map(|datagram| datagram.into_iter().map(take).count().max(1))
         };
         if count > 0 {
-            // Sampled from all datagrams, not only from those whose source is always known.
+            // Sample all datagrams: those whose source is known in any case are not representative.
             feed.source = source.filter(|_| feed.unwatched >= DROP_LOOK_PERIOD);
             feed.unwatched = match feed.source {
                 Some(_) => 0,
@@ -158,8 +159,8 @@ impl Reader {
         Some(count)
     }
 
-    /// Receives a direct write into its place, if one is next; returns the result of `recv`. `None`
-    /// if another datagram is next.
+    /// Receives a direct write into its place, if a write is next; returns the result of `recv`.
+    /// `None` if another datagram is next.
     fn recv_direct(
         &mut self,
         input: &mut Input<'_>,
@@ -195,7 +196,7 @@ impl Reader {
             true => self.joins.came(n, &shared.whole),
             false => self.joins.torn(&shared.whole),
         }
-        // Packets of messages arrive in between, so drops are looked for as well.
+        // Packets of messages arrive in between, so drops are looked for here too.
         feed.unwatched += 1;
         let bytes = head.packet(bytes);
         sink(Received {
@@ -210,7 +211,7 @@ impl Reader {
     }
 }
 
-/// Describes received bytes. Of a direct write without a place (any more), only the packet is used.
+/// Describes received bytes. Of a direct write without a place, only the packet is used.
 #[inline]
 fn received(from: RailAddr, bytes: &[u8], segment: usize) -> Received<'_> {
     let (bytes, segment, missing) = match DirectHead::parse(bytes) {

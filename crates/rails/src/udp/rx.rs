@@ -9,22 +9,24 @@ use crate::{Armed, RailRx, Received};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Most batches read from a socket where packets are rare; a backlog there soon changes the choice.
+/// Most batches read in one call from a socket where packets are rare; a longer backlog soon
+/// changes which socket is read first.
 const REST_MAX: usize = 8;
 
-/// Datagrams after a sleep during which the sockets stay in the epoll set: each costs a callback in
-/// the kernel there, and 64 of them about as much as removing and adding the sockets.
+/// Datagrams after a sleep during which the sockets stay in the epoll set. Each datagram costs a
+/// callback in the kernel meanwhile; 64 of them cost about as much as removing and adding the
+/// sockets.
 const LINGER: usize = 64;
 
 /// The sockets in the epoll set of a sleep.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
-    /// None is in the set.
+    /// No socket is in the set.
     No,
     /// All are in the set, for a sleep.
     Asleep,
-    /// All are still in the set after a sleep, since the next one may follow soon; removed after
-    /// this many datagrams.
+    /// All sockets are still in the set after a sleep, since the next sleep may follow soon; they
+    /// are removed after this many datagrams.
     Awake(usize),
 }
 
@@ -74,8 +76,8 @@ impl UdpRx {
         (&mut self.reader, input)
     }
 
-    /// Counts `count` datagrams of the second socket, or samples the source of one of the main
-    /// socket.
+    /// Counts `count` datagrams of the second socket, or takes the source of a datagram of the main
+    /// socket as a sample.
     #[inline]
     fn came(&mut self, hot: bool, count: usize) {
         match &mut self.hot {
@@ -92,7 +94,7 @@ impl UdpRx {
         [main, self.hot.as_ref().map_or(main, |hot| hot.socket.fd())]
     }
 
-    /// These and the group descriptors, each once.
+    /// The sockets of [`Self::sockets`] and the descriptors of groups, each once.
     fn all_sockets(&self) -> Vec<RawFd> {
         let [main, hot] = self.sockets();
         let hot = Some(hot).filter(|hot| *hot != main);
@@ -116,8 +118,8 @@ impl UdpRx {
         }
     }
 
-    /// Takes over changes of the sending half. A socket that was left may live on in another
-    /// process and in the epoll set, and a new one may have its descriptor.
+    /// Takes over changes made by the sending half. A socket that was left may live on in another
+    /// process and in the epoll set, and a new socket may have its descriptor number.
     #[inline]
     fn refresh(&mut self) {
         if self.groups.is_stale(&self.shared) {

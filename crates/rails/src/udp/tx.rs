@@ -23,10 +23,10 @@ use std::sync::Arc;
 
 /// A buffer for building packets, a buffer that waits for room, and a spare.
 const BUFFERS_MAX: usize = 3;
-/// Maximum of repetitions of one send whose error may belong to another peer.
+/// Most repetitions of one send whose error may belong to a packet to another peer.
 const FOREIGN_ERRORS_MAX: usize = 4;
 /// Polls between checks of the error queues of sockets that are never read. Each check is a system
-/// call; a hint about a dead peer may be late by as much.
+/// call; a hint about a dead peer may be late by that many polls.
 const ERROR_POLL_PERIOD: u32 = 64;
 /// Estimated bytes that a small packet occupies in a send buffer beyond its payload.
 const SKB_OVERHEAD: usize = 1024;
@@ -66,7 +66,7 @@ pub struct UdpTx {
     /// Ports of groups.
     pub(super) ports: Ports,
     pub(super) share_groups: bool,
-    /// Number of groups whose sockets other processes may come to share.
+    /// Number of groups whose sockets other processes may still come to share.
     pub(super) meetings: u32,
     /// Counts of datagrams read for and taken from the host, as last reported.
     host_told: (u64, u64),
@@ -245,9 +245,9 @@ impl UdpTx {
             };
             match result {
                 Ok(()) => {
-                    // Only a success proves that the number of segments was the cause: a removed
-                    // source address and, on kernels before 6.14, a segment above the MTU also
-                    // cause EINVAL.
+                    // Only a success proves that the number of segments was the cause: EINVAL also
+                    // comes from a removed source address and, on kernels before 6.14, from a
+                    // segment above the MTU.
                     self.lower_segments(segments_max);
                     return Ok(chunk.len());
                 }
@@ -303,7 +303,7 @@ impl UdpTx {
         }
         match done {
             0 => {
-                // Nothing was sent: a call for one datagram determines the error.
+                // Nothing was sent: a call for one datagram tells the error.
                 let first = &bytes[..segment.min(bytes.len())];
                 self.socket(flow)
                     .send(Some(to), first, None)
@@ -415,8 +415,8 @@ impl UdpTx {
         SendOutcome::Sent
     }
 
-    /// How one call sends `len` bytes as packets of `segment` bytes: whole (`None`), or cut by the
-    /// kernel. `None`: not with one call.
+    /// How one call sends `len` bytes as packets of `segment` bytes: whole (`None` inside), or cut
+    /// by the kernel. Outer `None`: one call cannot do it.
     #[inline]
     fn cut(&self, len: usize, segment: usize) -> Option<Option<u16>> {
         if len <= segment {
@@ -428,7 +428,7 @@ impl UdpTx {
 
     /// Handles the error of a connected socket. A refusal may concern an earlier packet, and the
     /// peer may be back: it becomes an event, and the send is repeated once. `None`: nothing was
-    /// sent, and the main socket shall determine the error.
+    /// sent, and the main socket must find out the error.
     #[cold]
     fn connected_failure(
         &mut self,

@@ -26,7 +26,7 @@ pub(crate) enum Node {
     V4 {
         /// The port's address.
         ip: Ipv4Addr,
-        /// Bits of its subnet; 0: unknown.
+        /// Bits of the address's subnet; 0: unknown.
         prefix_len: u8,
     },
     /// RoCE.
@@ -190,7 +190,7 @@ pub(crate) fn same_host(a: &RailAddr, b: &RailAddr) -> Option<bool> {
     Some(a.kind == b.kind && x.node.same_host(&y.node))
 }
 
-/// Calls `f` with bytes that all addresses of the port of a verbs address have; `None` for other
+/// Calls `f` with bytes that are equal in all addresses of a verbs address's port; `None` for other
 /// kinds.
 pub(crate) fn with_port<T>(addr: &RailAddr, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
     Some(match VerbsAddr::of(addr)?.node {

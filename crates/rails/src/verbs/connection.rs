@@ -68,8 +68,8 @@ impl Connection {
         }
     }
 
-    /// Receives from the peer's end and sends to it from now on.
-    /// Silence of up to `retry_ms` does not break it, nor does less than half a second.
+    /// Receives from the peer's end and sends to it from now on. The connection survives a silence
+    /// of up to `retry_ms`, and of half a second in any case.
     pub(super) fn join(&self, path: Path, end: &End, retry_ms: u32) -> Result<(), Errno> {
         let peer = ToPeer {
             path,

@@ -59,12 +59,12 @@ pub(super) struct Handles {
 }
 
 impl Handles {
-    /// Marks the handle of a flow as requested; returns whether it was before.
+    /// Marks the address handle of a flow as requested. Returns whether it was requested before.
     pub(super) fn is_asked(&mut self, flow: usize) -> bool {
         std::mem::replace(&mut self.asked[flow], true)
     }
 
-    /// Records the result of a request; without a handle the rail's own flow is used.
+    /// Records the result of a request for a handle; without a handle the rail's own flow is used.
     pub(super) fn found(&mut self, flow: usize, handle: Result<AddressHandle, Errno>) {
         self.known[flow] = handle.ok();
     }
@@ -149,8 +149,8 @@ impl Flows {
 }
 
 /// The flow label of datagrams between two queue pairs. (For connections devices derive the label
-/// from the two queue pair numbers in this way; for datagrams some derive the source port from the
-/// label, and use one fixed port without it.)
+/// from the two queue pair numbers in this way. For datagrams some devices derive the source port
+/// from the label, and use a fixed port without one.)
 pub(super) fn flow_of(from: u32, to: u32) -> u32 {
     let product = u64::from(from) * u64::from(to);
     let folded = product ^ product >> 20;

@@ -32,7 +32,7 @@ pub(super) enum Say {
     Ready = 3,
     /// "My end of the link no longer exists."
     Over = 4,
-    /// "Close this connection: I send nothing more on it and all that I sent has arrived. The link
+    /// "Close this connection: I send nothing more on it, and all that I sent has arrived. The link
     /// stays."
     Eviction = 5,
     /// "I have closed the connection, with nothing of mine in flight."

@@ -74,8 +74,8 @@ impl Handshakes {
         }
     }
 
-    /// Posts an empty signalled request on a connection, whose completion covers all earlier
-    /// requests, unless such a completion is outstanding. The peer receives a packet of no bytes.
+    /// Posts an empty signalled request on a connection, unless one is outstanding: its completion
+    /// covers all earlier requests. The peer receives a packet of no bytes.
     pub(super) fn finish(&mut self, connection: &mut Connection) {
         let queue = &mut connection.queue;
         if queue.is_told() || queue.room() == 0 {

@@ -4,8 +4,8 @@ use crate::sys::gather;
 use crate::Write;
 use std::collections::VecDeque;
 
-/// Maximum of bytes held for one link: more than grants and credits allow in flight to one peer, so
-/// that an unresponsive peer does not delay others.
+/// Most bytes held for one link: more than grants and credits allow in flight to one peer, so that
+/// an unresponsive peer does not delay others.
 const HELD_MAX: usize = 8 << 20;
 /// Maximum of bytes held for all links.
 const HELD_ALL_MAX: usize = 64 << 20;
@@ -18,7 +18,7 @@ pub(super) enum Waiting {
     /// A write and its notification. The bytes are a copy, since the source memory may change
     /// before the write leaves.
     Write {
-        /// The peer's key, and the offset under it.
+        /// The peer's key, and the offset under that key.
         key: u64,
         offset: u64,
         bytes: Box<[u8]>,
@@ -57,13 +57,13 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Returns whether nothing is held.
+    /// Returns whether the link holds nothing.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Returns whether there is no more room while all links together hold `all` bytes.
+    /// Returns whether the link may hold nothing more, if all links together hold `all` bytes.
     pub(super) fn is_full(&self, all: usize) -> bool {
         self.bytes >= HELD_MAX || all >= HELD_ALL_MAX
     }

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-/// Bits that distinguish the writes of a call.
+/// Bits that distinguish the writes of one call.
 const WRITE_BITS: u32 = 8;
 /// Maximum of writes per call.
 pub const WRITES_MAX: usize = 127;
@@ -33,8 +33,8 @@ fn parts(immediate: u32) -> (u32, u32) {
     (immediate >> WRITE_BITS, immediate & low)
 }
 
-/// Writes that landed and await their notification: for each queue pair the call and a bit per
-/// write, since the network may duplicate packets.
+/// Writes that landed and await their notification: for each queue pair the number of the call and
+/// a bit per write (not a count, since the network may duplicate packets).
 #[derive(Debug, Default)]
 pub struct Landed(HashMap<u32, (u32, u128)>);
 

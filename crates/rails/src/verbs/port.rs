@@ -274,8 +274,8 @@ impl Port {
                 false => Itself::Gone,
             };
         }
-        // The kernel keeps the table entry of a removed GID while a handle or queue pair uses it,
-        // so a GID that returns gets another index.
+        // While a handle or queue pair uses the table entry of a removed GID, the kernel keeps the
+        // entry. A GID that returns therefore gets another index.
         let is_it = |index: &u8| {
             device.gid(number, *index) == Some(self.gid)
                 && is_version_2(&self.name, number, *index) == self.version_2
@@ -327,8 +327,8 @@ fn infiniband(device: &VerbsDevice, port: u8, attr: &PortAttr) -> Result<Identit
     Ok((0, gid, node))
 }
 
-/// The best GID of a RoCE port: version 2 before 1, because routers and ECMP handle it, and IPv4
-/// first, because its subnet is known.
+/// The best GID of a RoCE port: version 2 before version 1, because routers and ECMP handle it, and
+/// IPv4 first, because its subnet is known.
 fn roce(device: &VerbsDevice, name: &str, port: u8, attr: &PortAttr) -> Result<Identity, String> {
     let mut best: Option<(u8, u8, [u8; 16])> = None;
     for index in 0..table_len(attr) {

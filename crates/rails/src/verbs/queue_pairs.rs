@@ -60,7 +60,8 @@ enum State {
     Up,
     /// The connection is about to be closed: nothing more is sent on it.
     Parting,
-    /// No connection until the next send or the peer's `Ask` (evicted, or sending as datagrams).
+    /// No connection until the next send or the peer's `Ask`: the link was evicted, or sends
+    /// datagrams.
     Evicted,
     Down,
 }
@@ -78,16 +79,16 @@ struct Link {
     own: Option<End>,
     /// The peer's end.
     peer: Option<End>,
-    /// Ends of the peer with names up to this one no longer exist.
+    /// The peer's queue pairs of links with names up to this one no longer exist.
     past: u64,
-    /// The link was up once: sends without a connection are held until it has one again.
+    /// The link was up once: while it has no connection, its sends are held.
     begun: bool,
     /// The peer wants the connection closed.
     leaving: bool,
     held: Held,
     /// Value of `VerbsLinks::clock` at the last send.
     used: u64,
-    /// Packets sent as datagrams since the link has had no connection.
+    /// Packets sent as datagrams since the link last had a connection.
     datagrams: u32,
     tries: u32,
     again: Instant,
@@ -145,7 +146,7 @@ pub(super) struct VerbsLinks {
     pub(super) over: Vec<Read>,
     /// The next time at which a repetition or another check is due.
     again: Option<Instant>,
-    /// Silence of a peer in ms that must not break a reliable connection.
+    /// Silence of a peer, in ms, that must not break a reliable connection.
     retry_ms: u32,
     /// Number of connections beyond which idle eviction begins.
     connections_max: usize,
@@ -162,7 +163,7 @@ pub(super) struct VerbsLinks {
     clock: u64,
     /// Buffers, writes and reads posted so far.
     pub(super) given: u64,
-    /// The lowest post count of those that completed since this value was taken.
+    /// The lowest post count of the requests that completed since this value was last taken.
     pub(super) done: u64,
 }
 
@@ -269,8 +270,8 @@ impl VerbsLinks {
     }
 
     fn end_pair(&mut self, pair: QueuePair, mut queue: SendQueue) {
-        // A reset queue pair reads nothing; one that cannot be reset is destroyed below, which has
-        // the same effect.
+        // A reset queue pair reads nothing. If the reset fails, the queue pair is destroyed below,
+        // with the same effect.
         let _ = pair.reset();
         queue.reset();
         drop(pair);
@@ -285,7 +286,7 @@ impl VerbsLinks {
         (&self.shared.datagrams, &mut self.handshakes.queue)
     }
 
-    /// Destroys a handle of no link as soon as no outstanding request can use it.
+    /// Destroys an address handle that belongs to no link, once no outstanding request can use it.
     pub(super) fn retire(&mut self, handle: AddressHandle) {
         self.closed.push(handle);
     }
@@ -398,7 +399,8 @@ impl VerbsLinks {
         }
     }
 
-    /// Ends a link's connection whose packets seem to get lost; `false` if it is young or absent.
+    /// Ends a link's connection whose packets seem to get lost; `false` if there is none or it is
+    /// young.
     #[cold]
     pub(super) fn renew(&mut self, link: LinkId) -> bool {
         let old = |row: &&Link| row.state == State::Up && row.since.elapsed() >= YOUNG;

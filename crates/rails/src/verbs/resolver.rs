@@ -1,5 +1,5 @@
 //! Makes address handles of peers on a separate thread: over Ethernet the kernel resolves the MAC
-//! address and waits up to a second for the answer of a host that may be dead.
+//! address, and waits up to a second for the answer of a host that may be dead.
 
 use super::shared::{Notification, Shared, WayName};
 use crate::sys::verbs::{AddressHandle, Path};

@@ -1,9 +1,9 @@
 //! Accounting of one send queue: its room, and the memory that its completions free.
 //!
-//! Only some requests are signalled: the last one that reads a buffer, and otherwise one now and
-//! then. A queue completes in order, so a completion covers all earlier requests. A request's name
-//! (`wr_id`) is the count of requests posted so far, tagged with the life of the queue pair, since
-//! completions of an earlier life may still arrive.
+//! Only some requests are signalled: the last request that reads a buffer, and otherwise one from
+//! time to time. A queue completes in order, so a completion covers all earlier requests. A
+//! request's name (`wr_id`) is the count of requests posted so far, tagged with the life of the
+//! queue pair, since completions of an earlier life may still arrive.
 
 use crate::tx_buf::BufId;
 use std::collections::VecDeque;
@@ -35,7 +35,7 @@ pub(super) struct SendQueue {
     done: u64,
     /// The last signalled request.
     told: u64,
-    /// Memory in use: the request that uses it, and the rail's post count before it.
+    /// Memory in use, with the request that uses it and the rail's post count before that request.
     reads: VecDeque<(u64, u64, Read)>,
 }
 
@@ -53,8 +53,8 @@ impl SendQueue {
         }
     }
 
-    /// Signals the last request of each chain, so that the queue is known to be empty soon after
-    /// the last chain.
+    /// Signals the last request of each chain, so that soon after the last chain the queue is known
+    /// to be empty.
     pub(super) fn telling_each(self) -> SendQueue {
         SendQueue {
             tell_after: 1,
@@ -91,8 +91,8 @@ impl SendQueue {
         u64::from(self.life) << COUNT_BITS | (self.posted + count as u64)
     }
 
-    /// Returns whether the last of the next `count` requests must be signalled although it frees
-    /// nothing; otherwise the queue would fill up without completions.
+    /// Returns whether the last of the next `count` requests must be signalled although its
+    /// completion frees no memory: without completions the queue would fill up.
     #[inline]
     pub(super) fn is_due(&self, count: usize) -> bool {
         self.posted + count as u64 - self.told >= self.tell_after
@@ -111,7 +111,8 @@ impl SendQueue {
             .extend((before..).zip(reads).map(|(n, read)| (at, n, *read)));
     }
 
-    /// Handles a completion; `false` if its request was not posted in this life.
+    /// Handles a completion; `false` if its request was posted in an earlier life of the queue
+    /// pair.
     #[inline]
     pub(super) fn completed(&mut self, name: u64) -> bool {
         let count = name & ((1 << COUNT_BITS) - 1);
@@ -123,7 +124,7 @@ impl SendQueue {
         known
     }
 
-    /// The next memory that is no longer in use, and the rail's post count before it.
+    /// The next memory that is no longer in use, and the rail's post count before its request.
     #[inline]
     pub(super) fn free(&mut self) -> Option<(u64, Read)> {
         let (at, number, read) = *self.reads.front()?;

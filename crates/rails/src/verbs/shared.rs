@@ -85,7 +85,7 @@ impl Connections {
     fn new(domain: &Arc<Domain>, port: &Port, kind: QueueType) -> Result<Connections, Errno> {
         let slot_len = match kind {
             QueueType::Rc => CONNECTED_MAX,
-            // A packet is lost if any of its parts is, so its length is smaller.
+            // A packet is lost if any of its parts is lost, so packets are shorter here.
             QueueType::Uc | QueueType::Ud => UNRELIABLE_MAX.max(port.attr.mtu()),
         };
         let slots = ((CONNECTED_BYTES / slot_len) as u32).min(CONNECTED_RECEIVES);

@@ -157,8 +157,8 @@ impl VerbsTx {
         }
     }
 
-    /// Returns whether all packets and writes are limited to one MTU. (A descheduled peer is
-    /// silent, too.)
+    /// Returns whether all packets and writes are limited to one MTU, because connections were
+    /// silent. (A descheduled peer is silent, too.)
     #[inline]
     fn cuts(&self) -> bool {
         self.silences >= SILENCES_MAX

@@ -32,7 +32,7 @@ pub(crate) fn group_addr(kind: RailKind, id: u64) -> Option<RailAddr> {
     verbs.then(|| RailAddr::new(kind, &drawn.to_le_bytes()))
 }
 
-/// The IP address of a group in a port's network; `None` for InfiniBand.
+/// The IP address of a group in a port's network; `None` on InfiniBand.
 pub(super) fn ip_of(node: &Node, drawn: u32) -> Option<IpAddr> {
     match node {
         Node::V4 { .. } => Some(group_ip(false, drawn)),
@@ -94,7 +94,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // An error means that the device is gone; later datagrams name no group of ours.
+        // An error means that the device is gone; no later datagram belongs to our groups.
         let _ = self.shared.datagrams.detach(&self.gid);
     }
 }

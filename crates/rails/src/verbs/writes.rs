@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Maximum of pieces that a write reads in place; a write of more reads a copy.
+/// Most pieces that a write reads in place; a write of more pieces reads a copy.
 pub(super) const PIECES_MAX: usize = 16;
 /// Minimum bytes of a part of an RDMA read; a read has at most `PIECES_MAX` parts.
 const PULL_MIN: usize = 65_536;
@@ -16,8 +16,8 @@ const PULL_MIN: usize = 65_536;
 const BOUNCE_LEN: usize = 65_536;
 /// Unused bounce buffers that are retained.
 const BOUNCES_KEPT: usize = 16;
-/// Bounce buffers allocated in advance, for writes when no more memory can be registered: the
-/// number of such writes in flight.
+/// Bounce buffers allocated in advance, for writes when no more memory can be registered: so many
+/// such writes can be in flight.
 const BOUNCES_MIN: usize = 4;
 /// Bytes of a staging buffer, and the number of them: 16 MiB in all.
 const STAGE_LEN: usize = 1 << 20;
@@ -33,7 +33,7 @@ const START_BITS: u32 = 12;
 pub(super) struct Source {
     _pieces: Vec<KeyedMemory>,
     copied: Option<Region>,
-    /// The errno if the memory itself could not be registered.
+    /// The errno, if the memory itself could not be registered.
     refused: Option<Errno>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Writes {
     offered: HashMap<u64, KeyedMemory>,
     /// Source memory of our own writes, in pieces.
     lent: HashMap<u64, Vec<KeyedMemory>>,
-    /// Staging buffers in use, by key, and unused ones.
+    /// Staging buffers in use, by key, and unused buffers.
     staged: HashMap<u64, Region>,
     stages: Vec<Region>,
     sources: HashMap<Read, Source>,
@@ -71,7 +71,7 @@ pub(super) struct Writes {
     bounces: Vec<Region>,
     /// Pending events.
     events: Vec<RailEvent>,
-    /// Copies made so far.
+    /// Number of copies made so far.
     copies: u64,
     /// Keys issued so far: keys are unique.
     count: u64,
@@ -114,8 +114,8 @@ impl Writes {
         self.events.drain(..)
     }
 
-    /// Registers the source memory of later writes and returns their key. If registration fails,
-    /// the key names nothing.
+    /// Registers the source memory of later writes and returns its key. If registration fails, the
+    /// key names no memory.
     pub(super) fn lend(&mut self, domain: &Arc<Domain>, pieces: &[Piece]) -> u64 {
         let open =
             |piece: &Piece| self.taken(KeyedMemory::to_be_read(domain, piece.base, piece.len));
@@ -300,8 +300,8 @@ impl Writes {
         self.copies
     }
 
-    /// Records a posted write, which reads `source` until it completes. A failed registration is
-    /// counted here and not in `open`, since a write without room is retried.
+    /// Records a posted write, which reads `source` until it completes. Counts a failed
+    /// registration here and not in `open`, since a write without room is retried.
     pub(super) fn posted(&mut self, read: Read, source: Source) {
         self.events
             .extend(source.refused.map(RailEvent::Unregistered));

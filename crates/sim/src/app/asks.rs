@@ -1,4 +1,4 @@
-//! Endpoints that know peers by host and port only ask for their addresses
+//! Endpoints that know peers only by host and port ask for the peers' addresses
 //! (docs/design/addresses.md) over all datagram rails, and start their work when they have all
 //! answers. Peers may die, restart or move meanwhile, and late answers may reach another question's
 //! socket. Checks: an answer contains its sender's own address; the process accepted for a place
@@ -22,7 +22,8 @@ use marline_wire::{Address, Answer, Question, RailAddr, PLACE_LEN};
 const LOOK_NS: u64 = 20_000_000;
 
 impl Setup {
-    /// Returns whether questions use this rail: a rail without streams or connections.
+    /// Returns whether questions use this rail, which is so for rails without streams or
+    /// connections.
     fn asks_by(&self, rail: usize) -> bool {
         !self.connects(rail) && !self.streams[rail]
     }
@@ -30,7 +31,7 @@ impl Setup {
 
 /// Questions.
 impl World {
-    /// An endpoint asks for one unknown peer; `false` if it knows all.
+    /// Makes an endpoint ask for one unknown peer; `false` if it knows all.
     pub(crate) fn asks(&mut self, e: u32) -> bool {
         if !self.setup.by_place {
             return false;

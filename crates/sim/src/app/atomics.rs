@@ -26,7 +26,7 @@ impl World {
             _ => rng.range(1, 3) as usize,
         };
         let bytes = (count * size) as u64;
-        // Mostly the same few cells; sometimes others, cells beyond the end, or an invalid key.
+        // Usually the same few cells; sometimes others, cells beyond the end, or an invalid key.
         let addr = match rng.below(16) {
             0 => len - bytes + size as u64,
             1..=4 => rng.below(len - bytes + 1) / size as u64 * size as u64,
@@ -117,7 +117,7 @@ impl World {
         self.accepted(e, "atomic", result);
     }
 
-    /// Sends an atomic operation's RPCs, or applies it to the caller's own cells.
+    /// Sends the RPCs of an atomic operation, or applies the operation to the caller's own cells.
     fn call_parts(&mut self, e: u32, dst: u32, handle: u32) {
         let parts = self.atomic_mut(e, handle).map_or(0, |op| op.parts.len());
         if parts > 1 {
@@ -158,8 +158,8 @@ impl World {
         }
     }
 
-    /// True if RPCs of these lengths were legitimately refused: their log is full, or very many are
-    /// open.
+    /// True if RPCs of these lengths were refused with good reason: their log is full, or very many
+    /// RPCs are open.
     pub(crate) fn call_left_out(
         &mut self,
         e: u32,

@@ -18,7 +18,7 @@ impl World {
         uid
     }
 
-    /// An RPC of `src` is next in order: its target executes it and answers.
+    /// Executes an RPC of `src` that is next in order at its target, which answers it.
     pub(crate) fn called(&mut self, e: u32, src: u32, number: u32) -> Result<(), String> {
         let found = self.truth.find(src, e, number);
         let uid = found.ok_or("a call that nobody posted")?;
@@ -74,8 +74,8 @@ impl World {
         }
     }
 
-    /// The call that was posted last goes in the one before it, if the engine said so; whether the
-    /// next is a part of the same operation is said before.
+    /// If the engine has put the last posted RPC into the RPC before it, notes that. The log has
+    /// this in order, and says first whether the next RPC is a part of the same operation.
     pub(crate) fn join_calls(&mut self, e: u32, uid: u32) {
         let joins = self.eps[e as usize].machine.log().joins.pop_front();
         if joins != Some(true) {
@@ -122,7 +122,7 @@ impl World {
         Ok(Vec::new())
     }
 
-    /// The bytes of a remote write arrived: its data follows in an RPC.
+    /// The bytes of a remote write arrived: expects its data in an RPC.
     pub(crate) fn trails(&mut self, e: u32, handle: u32) -> Result<(), String> {
         let op = &mut self.eps[e as usize].ops[handle as usize];
         let OpKind::Put {

@@ -1,5 +1,6 @@
 //! Cells, the memory for peers' atomic operations, and their expected contents. The truth applies
-//! each operation in its plainest form when its RPC is next; afterwards both contents must agree.
+//! each operation in its plainest form when its RPC is next; afterwards the cells and the truth
+//! must agree.
 use crate::truth::elements::op;
 use crate::truth::memory::{Buffer, OpKind, SCRAP};
 use crate::truth::remote::Open;
@@ -11,7 +12,7 @@ const CELLS: u64 = 3 << 32;
 /// Bytes of cells.
 const CELLS_BYTES: usize = 12_288;
 /// Cells are closed once in this number of operations on them, and reopened under a new key or the
-/// same.
+/// same one.
 const STAY: u64 = 100;
 
 /// Users of cells.
@@ -71,7 +72,7 @@ impl World {
         }
         let key = ep.windows.cells.open.as_ref().map_or(0, |open| open.key);
         ep.engine.mr_close(key);
-        // Reports not yet read still concern these cells.
+        // Reports that were not read yet still concern these cells.
         self.absorb(e);
         let now = self.now;
         let ep = &mut self.eps[e as usize];

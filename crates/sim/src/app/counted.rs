@@ -1,5 +1,5 @@
-//! Counted remote operations (FI_RMA_EVENT): a process counts each operation on its memory once,
-//! however it is transferred.
+//! Counted remote operations (FI_RMA_EVENT): a process counts each operation on its memory once, in
+//! whatever way it is transferred.
 
 use crate::truth::memory::OpKind;
 use crate::truth::remote::{Counted, Let, Lets, NONE};
@@ -19,8 +19,8 @@ impl World {
         self.eps[dst as usize].counted.done[!reads as usize] += 1;
     }
 
-    /// Notes that a read of `e` ended. (Reads of memory closed before its server knows of it are
-    /// not counted.)
+    /// Notes that a read of `e` ended. (A read is not counted if its memory was closed before its
+    /// server knew of the read.)
     pub(crate) fn counts_read(&mut self, e: u32, handle: u32, ok: bool) {
         let op = &self.eps[e as usize].ops[handle as usize];
         let OpKind::Read(reads) = &op.kind else {
@@ -44,8 +44,8 @@ impl World {
         }
     }
 
-    /// Checks a window's counters: at most the admitted operations, and at least the successful
-    /// writes that are not in parts.
+    /// Checks a window's counters: they count at most the admitted operations, and at least the
+    /// successful writes that are not in parts.
     pub(crate) fn check_lets(&self, lets: &Lets) -> Result<(), String> {
         let counted = lets.counters.each_ref().map(|c| c.done.load(Relaxed));
         let done = |uid: &&u32| self.truth.msgs[**uid as usize].send_done == Some(true);

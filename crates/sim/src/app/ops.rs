@@ -28,7 +28,7 @@ fn draw_flags(rng: &mut Rng, len: usize) -> OpFlags {
     }
 }
 
-/// Draws where an operation's memory is split into pieces: mostly nowhere.
+/// Draws where an operation's memory is split into pieces: usually nowhere.
 pub(crate) fn draw_cuts(rng: &mut Rng, len: usize) -> Vec<usize> {
     if !rng.one_in(8) {
         return Vec::new();
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// Posts sends that were refused for lack of room; returns whether none is left.
+    /// Posts sends that were refused for lack of room. Returns whether all were posted.
     pub(crate) fn post_late(&mut self, e: u32) -> bool {
         while let Some(&late) = self.eps[e as usize].late.front() {
             if !self.try_send(e, &late) {
@@ -243,8 +243,8 @@ impl World {
         true
     }
 
-    /// A message to the endpoint itself arrives at once without packets, and is matched before its
-    /// send returns.
+    /// Handles a message to the endpoint itself, which arrives at once without packets and is
+    /// matched before its send returns.
     fn own_arrives(&mut self, e: u32, uid: u32) {
         *self.troubles.entry("message to itself").or_default() += 1;
         let msg = &mut self.truth.msgs[uid as usize];
@@ -381,8 +381,8 @@ impl World {
         self.accepted(e, "read", result);
     }
 
-    /// Where `e` reads `len` bytes of `dst`: memory that stays or may be closed at any time; `bad`:
-    /// with an invalid key or a range that ends outside.
+    /// A place from which `e` reads `len` bytes of `dst`: in memory that stays or may be closed at
+    /// any time. `bad`: with an invalid key or a range that ends outside.
     fn read_spot(&mut self, (e, dst): (u32, u32), base: u64, len: u64, bad: bool) -> Spot {
         let of_all = |key, addr| Spot {
             window: NONE,

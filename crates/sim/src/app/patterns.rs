@@ -7,7 +7,7 @@ use crate::world::state::World;
 
 /// Messages per host and round of a storm.
 const STORM: u32 = 2_000;
-/// Longest of these messages in bytes.
+/// Longest message of a storm in bytes.
 const STORM_BYTES_MAX: u64 = 500;
 
 /// Length of the message from `src` to `dst` in `round`, known to both sides.
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// In odd rounds messages come from the parent, in even ones they go to the children.
+    /// In odd rounds messages come from the parent; in even rounds they go to the children.
     fn tree(&mut self, e: u32, round: u32, n: u32) {
         let lowest = lowest_bit(e, n);
         if round % 2 == 1 {

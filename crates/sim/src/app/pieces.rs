@@ -1,5 +1,5 @@
-//! Segments of remote memory in a read or write: mostly one; otherwise several, of which one may be
-//! invalid and some empty.
+//! Segments of remote memory in a read or write: usually one; otherwise several, of which one may
+//! be invalid and some empty.
 
 use crate::truth::remote::{Piece, Spot, NONE};
 use crate::world::state::World;
@@ -53,7 +53,7 @@ impl World {
         lengths
     }
 
-    /// The segments in a request's form, sometimes with an empty one among them.
+    /// The segments in the form of a request, sometimes with an empty one among them.
     pub(crate) fn named(&mut self, pieces: &[Piece]) -> Vec<(u64, usize, u64)> {
         let name = |piece: &Piece| (piece.spot.addr, piece.len as usize, piece.spot.key);
         let mut named: Vec<_> = pieces.iter().map(name).collect();

@@ -16,7 +16,7 @@ use std::ops::Range;
 struct NewPut {
     dst: u32,
     len: u64,
-    /// True if the write must be refused, as far as is known at present.
+    /// True if, as far as is known at present, the write must be refused.
     bad: bool,
     /// True if success writes an entry.
     entry: bool,
@@ -127,7 +127,7 @@ impl World {
         len == 0 || self.setup.calls && len <= SHORT_MAX
     }
 
-    /// `dst` expects a write of `e`: after earlier ones, or at once.
+    /// Makes `dst` expect a write of `e`: after earlier writes, or (`at_once`) next.
     pub(crate) fn put_due(&mut self, e: u32, dst: u32, uid: u32, at_once: bool) {
         let due = &mut self.eps[dst as usize].windows.puts_due;
         let due = due.entry(e).or_default();
@@ -237,7 +237,7 @@ impl World {
         }
     }
 
-    /// The bytes of one segment are over.
+    /// Ends one segment of a write.
     fn bytes_over(&mut self, uid: u32, end: Result<(), OpError>) -> Result<(), String> {
         let msg = &mut self.truth.msgs[uid as usize];
         if msg.send_done.replace(end.is_ok()).is_some() {
@@ -247,7 +247,7 @@ impl World {
         let unanswered = msg.call.as_ref().is_some_and(|call| !call.answered);
         let put = msg.put.ok_or("not a put")?;
         msg.delivered = true;
-        // The receiver may still execute an RPC that its sender has given up.
+        // The receiver may still execute an RPC although its sender has given it up.
         if msg.call.as_ref().is_none_or(|call| call.done) {
             msg.forget();
         }

@@ -1,7 +1,7 @@
 //! Readers that poll memory written by peers, and store there after the awaited bytes appeared. For
-//! some writes they await the last word, after which the whole write must be visible, and store
-//! over all of it; for others they await one block and store over that. Stored bytes must stay, and
-//! no byte may appear that was not written.
+//! some writes a reader awaits the last word, after which the whole write must be visible, and
+//! stores over all of it; for others it awaits one block and stores over that. Stored bytes must
+//! stay, and no byte may appear that was not written.
 
 use crate::truth::memory::{Buffer, FILLER};
 use crate::truth::messages::{Msg, Put};
@@ -11,15 +11,16 @@ use marline_wire::BLOCK_BYTES;
 
 /// Most bytes compared to detect the end of a write.
 const WORD: u64 = 8;
-/// Longest place whose reader always awaits the end and stores over all of it.
+/// In places up to this length the reader always awaits the end and stores over everything.
 const SHORT: u64 = 2 * BLOCK_BYTES;
 
 /// The range of a write that its reader awaits, and the range that it stores over.
 fn looks_at(uid: u32, len: u64) -> [(u64, u64); 2] {
     let hash = u64::from(uid).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     if hash % 2 == 0 || len <= SHORT {
-        // Within the last block, which comes last. A word that begins before this block would be
-        // visible partially, or completely if its other bytes look unchanged (verbs seed 710158).
+        // Await a word within the last block, which is stored last. A word that begins before this
+        // block would be visible partially, or completely if its other bytes look unchanged (verbs
+        // seed 710158).
         let end = len.saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
         return [(len.saturating_sub(WORD).max(end), len), (0, len)];
     }
@@ -28,7 +29,7 @@ fn looks_at(uid: u32, len: u64) -> [(u64, u64); 2] {
 }
 
 impl World {
-    /// An endpoint's readers look at its windows.
+    /// Lets an endpoint's readers look at its windows.
     pub(crate) fn poll_windows(&mut self, e: u32) {
         if !self.setup.polled {
             return;
@@ -69,7 +70,7 @@ impl World {
         let buffer = &self.eps[e as usize].ops[put.window as usize].buffer;
         let at = |of: u64| (put.at + of) as usize;
         let bytes = buffer.get(at(from), at(to)).ok_or("beyond the window")?;
-        // A word that looks untouched tells nothing.
+        // A word equal to the filler does not show whether it was written.
         let nothing = self
             .content
             .differs(base + from, &vec![FILLER; bytes.len()]);
@@ -93,7 +94,7 @@ impl World {
     }
 
     /// Checks the place of a fragment of a remote write that just arrived, correct or damaged: each
-    /// byte is untouched, written, or stored by the reader.
+    /// byte is either untouched, written, or stored by the reader.
     pub(crate) fn check_shown(&mut self, e: u32, uid: u32, (offset, len): (u64, u64)) {
         let msg = &self.truth.msgs[uid as usize];
         let Some(put) = msg.put.filter(|put| put.open && put.polled && !put.loose) else {
@@ -119,7 +120,8 @@ impl World {
         }
     }
 
-    /// First place where the memory of a remote write is neither the written byte nor the reader's.
+    /// First place where the memory of a remote write has neither the written byte nor the
+    /// reader's.
     pub(crate) fn place_differs(&self, msg: &Msg, put: &Put, bytes: &[u8]) -> Option<usize> {
         let Some((from, to)) = put.kept else {
             return self.content.differs(msg.base, bytes);

@@ -298,13 +298,14 @@ impl World {
         self.cancel(e, handle);
     }
 
-    /// The application is done: it receives the remaining messages and ends its claims.
+    /// Ends an endpoint's work: its application receives the remaining messages and ends its
+    /// claims.
     fn wind_down(&mut self, e: u32) {
         while !self.eps[e as usize].claims.is_empty() {
             self.random_claim_end(e);
         }
         let busy = self.post_missing(e);
-        // Less and less often while nothing is missing.
+        // Check less and less often while nothing is missing.
         let app = &mut self.eps[e as usize].app;
         app.pause_ns = match busy {
             true => 200_000,
@@ -328,7 +329,7 @@ impl World {
         busy
     }
 
-    /// Messages to itself occupy room that only its own receives free.
+    /// Posts receives for messages of the endpoint to itself, whose room no other receives free.
     fn make_room(&mut self, e: u32) {
         if self.eps[e as usize].app.work == Work::Random {
             self.post_missing(e);

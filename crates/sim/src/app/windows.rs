@@ -1,8 +1,8 @@
 //! Windows: memory that peers write and read. A window is one region under one key, for one user or
 //! for several with separate ranges; some are addressed by offset, some by virtual address. The
 //! owner closes a window when all users are done, or sometimes earlier; keys are reused, some at
-//! once. A request concerns the region that has its key on arrival: it is granted if its range is
-//! inside and refused otherwise, whichever region its user meant.
+//! once. A request concerns the region that has its key on arrival: if its range is inside, it is
+//! granted, otherwise refused, whichever region its user meant.
 
 use crate::app::ops::draw_cuts;
 use crate::truth::memory::{Buffer, OpKind, ReadOp, SCRAP};
@@ -13,7 +13,7 @@ use crate::world::trace::Trace;
 use crate::world::windows::{Place, User, Window, Within};
 use marline_engine::Region;
 
-/// First key of windows; the key below belongs to none.
+/// First key of windows; the key below it belongs to no window.
 const WINDOWS: u64 = 1 << 32;
 /// Most spare bytes on either side of a range.
 const BESIDE: u64 = 100;
@@ -122,9 +122,9 @@ impl World {
 
 /// The owner of windows.
 impl World {
-    /// A key, and whether it is new. Only windows with new keys may have virtual addresses: a late
-    /// request for an older window of the same key might name an address that the process happens
-    /// to have reused, and runs would differ.
+    /// A key, and whether it is new. Only windows with new keys may have virtual addresses:
+    /// otherwise a late request for an older window of the same key might name an address that the
+    /// process happens to have reused, and runs would differ.
     fn new_key(&mut self, dst: u32) -> (u64, bool) {
         let ep = &mut self.eps[dst as usize];
         let rng = &mut self.windows_rng;
@@ -266,7 +266,8 @@ impl World {
         Ok(())
     }
 
-    /// Closes a user's window: the user may be refused, and must be if its operation is not done.
+    /// Closes a window for one user. The user's request may be refused from now on, and must be if
+    /// its operation is not done.
     fn close_to(&mut self, user: User) {
         match user {
             User::Put(uid) => {
@@ -388,7 +389,7 @@ impl World {
         self.read_next(e, (src, handle), (key, addr, len))
     }
 
-    /// Admits or refuses a read of `src`, or a segment of it.
+    /// Admits or refuses a read of `src`, or a segment of such a read.
     pub(crate) fn read_next(
         &mut self,
         e: u32,

@@ -4,7 +4,7 @@
 use crate::base::rng::Rng;
 use std::sync::OnceLock;
 
-/// A prime, so that slices do not align with blocks or packets.
+/// A prime number, so that slices do not align with blocks or packets.
 const PERIOD: u64 = 131_071;
 /// Longest contiguous slice, and size of the region for remote reads.
 pub const PIECE: usize = 262_144;

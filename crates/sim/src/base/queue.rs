@@ -1,9 +1,10 @@
 //! The queue of a rail, which serves one packet after another.
 //!
-//! A packet gets its place when sent, but the order is that of arrival: a packet sent later may
-//! arrive and be served earlier, if the other one waited in its sender's queue or was delayed.
-//! Serving in order of sending would let one sender with a full queue block all others by packets
-//! that have not arrived (seed 9251642 of an earlier version: a peer not heard for a second).
+//! A packet gets its place when it is sent, but the order is that of arrival: a packet sent later
+//! may arrive and be served earlier, if the other one waited in its sender's queue or was delayed.
+//! If packets were served in order of sending, one sender with a full queue would block all others
+//! by packets that have not arrived (seed 9251642 of an earlier version: a peer not heard for a
+//! second).
 
 use std::collections::VecDeque;
 
@@ -59,7 +60,7 @@ impl Queue {
     }
 
     /// Delays the turns from `place` on until after `free_ns`. (Times already returned for these
-    /// packets stay slightly early.)
+    /// packets stay slightly too early.)
     fn put_off(&mut self, place: usize, mut free_ns: u64) {
         for turn in self.turns.range_mut(place..) {
             let later = free_ns.max(turn.arrives_ns) + turn.takes_ns;

@@ -45,7 +45,7 @@ impl Rng {
         ppm != 0 && self.below(1_000_000) < ppm as u64
     }
 
-    /// One of the choices.
+    /// Returns one of the choices.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }

@@ -1,5 +1,5 @@
-//! Tables with small integer keys, looked up for every packet: a fast hash, deterministic across
-//! runs. (The standard hash, made to resist attacks, is measurably slower.)
+//! Tables with small integer keys, looked up for every packet: a fast hash that is the same in
+//! every run. (The standard hash resists attacks, and is measurably slower.)
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

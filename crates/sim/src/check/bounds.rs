@@ -14,7 +14,7 @@ const ENDPOINTS_MAX: usize = 64;
 /// (`RecvWindow`). Congestion windows may allow more packets; credit and grants of these clusters
 /// do not.
 const PACKETS_MAX: usize = 2 * 4_096;
-/// Frames to retransmit per peer at most; more data is never in flight.
+/// Most frames to retransmit per peer: more data is never in flight.
 const RESENDS_MAX: usize = 8_192;
 /// Deadlines of a node beside two per peer.
 const DEADLINES_SPARE: usize = 256;
@@ -46,8 +46,8 @@ impl World {
 
     fn excess(&self, ep: &Endpoint, kept: &Retained, held: &Held) -> Option<String> {
         let (log, unexpected) = ep.engine.inspect(|core| core.pool_bytes());
-        // Old values for peers' pending atomics come in addition, including some whose acks are in
-        // flight.
+        // Beyond its bound the log keeps old values for peers' pending atomics, including some
+        // whose acks are in flight.
         let answers = ep.windows.cells.fetching as usize + ANSWERS_SPARE;
         let log_max = self.setup.log_bytes + RESERVE_MAX * ep.open as usize + RPC_MAX * answers;
         let reads = kept.reads as u64;

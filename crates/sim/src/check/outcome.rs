@@ -17,7 +17,7 @@ pub struct Outcome {
     pub net: NetStats,
     /// Number of occurrences of each trouble.
     pub troubles: BTreeMap<&'static str, u64>,
-    /// Packets that matched the moment of [`crate::Setup::strike`].
+    /// Packets that matched the trigger of [`crate::Setup::strike`].
     pub moments: u64,
     /// Messages sent.
     pub messages: u64,
@@ -32,7 +32,7 @@ pub struct Outcome {
     pub peers: u64,
     /// See `peers`.
     pub peer_bytes: u64,
-    /// Written fragments, and those among them that had not landed at their reported place.
+    /// Written fragments, and how many of them had not landed at their reported place.
     pub written: (u64, u64),
     /// Number of times that a rail's writes and reads were drained.
     pub drained: u64,

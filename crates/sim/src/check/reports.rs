@@ -10,7 +10,7 @@ use crate::world::trace::Trace;
 use marline_engine::{flag, Completion, OpError};
 use marline_proto::Evidence;
 
-/// Largest number of endpoints that check their watched peers after each turn.
+/// Largest number of endpoints with which watched peers are checked after each turn.
 const ASKED_MAX: usize = 64;
 
 impl World {
@@ -56,7 +56,7 @@ impl World {
         Ok(())
     }
 
-    /// The application reads an entry: it must be the next one, with its data present.
+    /// Handles an entry that the application reads: it must be the next one, with its data present.
     pub(crate) fn read_entry(&mut self, e: u32, which: usize, entry: &Completion) {
         if let Err(text) = self.reads(e, which, entry) {
             self.broken(e, format!("{text}: {entry:?}"));
@@ -283,8 +283,8 @@ impl World {
         }
         ep.owed -= 1;
         self.progress_ns = self.now;
-        // A receive from a dead peer takes complete messages, then fails; a cancelled one ends with
-        // its own entry.
+        // A receive from a dead peer takes complete messages, then fails; a cancelled receive ends
+        // with its own entry.
         let ep = &self.eps[e as usize];
         let posted = multi && ep.plain.posted.iter().any(|p| p.handle == handle);
         let OpKind::Recv(recv) = &ep.ops[handle as usize].kind else {
@@ -292,8 +292,8 @@ impl World {
         };
         let goes_on = left || posted || recv.cancelled;
         let last = !multi || entry.flags & flag::MULTI_RECV != 0;
-        // A message lost with its sender was the last, of which an error entry still reports, or
-        // not: both look the same here. (A receive that never ends is found later.)
+        // If a message was lost with its sender it was the last one, and an error entry may or may
+        // not follow: both look the same here. (A receive that never ends is found later.)
         if last == goes_on && (last || !lost_with_sender) {
             let end = format!("left {left}, sender died {lost_with_sender}, {posted} posted");
             return Err(format!("multi {multi}: wrong last ({end})"));
@@ -433,7 +433,7 @@ impl World {
                 recv.lost_with_sender = true;
             }
         }
-        // Matched messages of a multi-receive that is still posted fail without an entry.
+        // Messages matched by a multi-receive that is still posted fail without an entry.
         for op in ep.ops.iter_mut().filter(|op| op.done_ns.is_none()) {
             let OpKind::Recv(recv) = &mut op.kind else {
                 continue;
@@ -564,7 +564,8 @@ impl Due {
 }
 
 impl Endpoint {
-    /// The message of an entry with this offset, now done; and whether others remain.
+    /// Ends the message of an entry with this offset. Returns the message, and whether others
+    /// remain.
     fn take_match(
         &mut self,
         handle: u32,

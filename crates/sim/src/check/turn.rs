@@ -1,5 +1,5 @@
-//! Checks completion order: of two messages of a peer that one receive could match, the earlier is
-//! reported first.
+//! Checks completion order: if one receive could match either of two messages of a peer, the
+//! earlier is reported first.
 
 use crate::truth::memory::OpKind;
 use crate::truth::messages::{Match, Msg};
@@ -9,8 +9,8 @@ use crate::world::state::World;
 const LOOK_BACK: u32 = 256;
 
 impl World {
-    /// Checks a tagged message's report: no earlier message waits that its receive could have
-    /// matched, or whose receive could have matched it.
+    /// Checks a tagged message's report: no earlier message waits that this message's receive could
+    /// have matched, or whose receive could have matched this message.
     pub(crate) fn check_turn(&self, e: u32, matched: &Match) -> Result<(), String> {
         let msg = &self.truth.msgs[matched.uid as usize];
         let first = msg.number.saturating_sub(LOOK_BACK);

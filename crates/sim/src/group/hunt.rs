@@ -1,12 +1,12 @@
-//! Takes things away from a failing run of groups while it still fails.
+//! Simplifies a failing run of groups as long as it still fails.
 
 use super::run::run_group;
 use super::setup::GroupSetup;
 
-/// Runs that shrinking may take.
+/// Most runs for shrinking a setup.
 const TRIES_MAX: u32 = 200;
 
-/// The smallest setup found that fails, too (perhaps in another way).
+/// The smallest setup found that also fails (perhaps in another way).
 pub fn shrink_group(setup: &GroupSetup) -> GroupSetup {
     let mut best = setup.clone();
     let mut tries = 0;
@@ -22,7 +22,7 @@ pub fn shrink_group(setup: &GroupSetup) -> GroupSetup {
     }
 }
 
-/// Every setup that is one step simpler.
+/// Every setup that is one step simpler than `setup`.
 fn candidates(setup: &GroupSetup) -> Vec<GroupSetup> {
     let mut list = Vec::new();
     let mut add = |differs: bool, change: &dyn Fn(&mut GroupSetup)| {

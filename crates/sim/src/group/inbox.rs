@@ -6,15 +6,15 @@ use marline_proto::group::Backlog;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// A packet that came.
+/// A packet that arrived.
 pub(super) struct Parcel {
-    /// Sender and rail, and if it was multicast.
+    /// Sender, rail, and whether the packet was multicast.
     pub flow: (usize, usize, bool),
     pub bytes: Rc<Vec<u8>>,
     pub harm: Harm,
 }
 
-/// The packets of one process, and when it takes each.
+/// The packets of one process, each with the time at which the process takes it.
 #[derive(Default)]
 pub(super) struct Inbox {
     waiting: VecDeque<(u64, Parcel)>,
@@ -24,7 +24,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// A packet came; `false`: it finds no room.
+    /// Adds a packet that arrived; `false`: there is no room.
     pub fn push(&mut self, now: u64, setup: &GroupSetup, parcel: Parcel) -> bool {
         let start = self.busy_until.max(now);
         let fits = start - now <= setup.queue_ns;
@@ -40,15 +40,15 @@ impl Inbox {
         self.waiting.front().map(|(at, _)| *at)
     }
 
-    /// The process looks at its rails, for time's sake.
+    /// Counts a look of the process at its rails, which costs time.
     pub fn look(&mut self) {
         if self.waiting.is_empty() {
             self.backlog.caught_up();
         }
     }
 
-    /// Takes the next, and those of its flow and its length that wait behind it, as a kernel joins
-    /// them.
+    /// Takes the next packet, and packets of the same flow and length that wait behind it, as a
+    /// kernel joins them.
     pub fn batch(&mut self, most: usize) -> Vec<Parcel> {
         let mut batch: Vec<Parcel> = Vec::new();
         while let Some((_, next)) = self.waiting.front() {

@@ -1,4 +1,4 @@
-//! One process's part in one group: the real machine, its memory, and the bytes of its packets.
+//! One process's part in one group: the real group, its memory, and the bytes of its packets.
 
 use super::memory::{Memory, ALGORITHM};
 use marline_checksum::{crc32c, sum};
@@ -12,7 +12,7 @@ pub(super) struct Member {
     pub head: GroupHead,
     pub me: u16,
     pub memory: Memory,
-    /// When its program posts again.
+    /// When the member's program posts again.
     pub ready_at: u64,
 }
 
@@ -33,7 +33,7 @@ impl Member {
         self.group.post(now, root, handle, len);
     }
 
-    /// Its timers are due.
+    /// True if a timer of the group is due.
     pub(super) fn is_due(&self, now: u64) -> bool {
         self.group.next_deadline().is_some_and(|at| at <= now)
     }

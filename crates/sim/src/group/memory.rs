@@ -1,4 +1,5 @@
-//! The memory of one member: of its operations, of what came early, and of chunks that it keeps.
+//! The memory of one member: of its operations, of chunks that arrived early, and of chunks that it
+//! keeps for others.
 
 use crate::base::content::Content as Bytes;
 use marline_checksum::{sum, Algorithm};
@@ -6,7 +7,7 @@ use marline_proto::group::{Chunk, Content, End, GroupEvent, GroupOwner, Load, Pl
 use std::collections::BTreeMap;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm::Crc64Nvme;
-/// Filled in where nothing was received.
+/// Filler of memory where nothing was received.
 const POISON: u8 = 0xa5;
 
 /// An operation.
@@ -15,7 +16,7 @@ pub(super) struct Operation {
     pub memory: Vec<u8>,
     pub posted_at: u64,
     pub end: Option<(End, u64)>,
-    /// Its bytes come from others.
+    /// The operation receives; otherwise it is the root's.
     receives: bool,
 }
 
@@ -23,36 +24,36 @@ pub(super) struct Operation {
 #[derive(Debug)]
 struct Early {
     bytes: Vec<u8>,
-    /// From where to where bytes have come, as they came.
+    /// Ranges of bytes that have arrived, in order of arrival.
     parts: Vec<(usize, usize)>,
-    /// Bytes of them that are right, from where to where.
+    /// Ranges of arrived bytes that are correct: from, to.
     here: BTreeMap<usize, usize>,
 }
 
 impl Early {
-    /// Bytes are right; some of them may have come before, as pieces.
+    /// Records that a range is correct; parts of it may have arrived before, as pieces.
     fn add(&mut self, from: usize, to: usize) {
         self.remove(from, to);
         self.here.insert(from, to);
     }
 
-    /// Bytes are not right (any more).
+    /// Records that a range is not correct, or no longer.
     fn remove(&mut self, from: usize, to: usize) {
         self.here.retain(|at, _| !(from..to).contains(at));
     }
 }
 
-/// The bytes that belong to one member, and its operations.
+/// The memory of one member, and its operations.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub operations: Vec<Operation>,
     /// Operations that have not ended.
     pub open: usize,
-    /// Broadcasts from here on are done another way.
+    /// From this broadcast on, broadcasts are done another way.
     pub left_from: Option<u64>,
-    /// Events that were taken and not written down.
+    /// Events that were taken and are not in the trace yet.
     pub events: Vec<GroupEvent>,
-    /// Operations that end, and how.
+    /// Operations whose ends are due, and their results.
     ending: Vec<(u32, End)>,
     early: BTreeMap<u64, Early>,
     kept: BTreeMap<(u16, u64), Vec<u8>>,
@@ -88,7 +89,7 @@ impl Memory {
         }
     }
 
-    /// A new operation: its handle.
+    /// Adds an operation; returns its handle.
     pub(super) fn insert(&mut self, now: u64, (root, len): (u16, u64)) -> u32 {
         let handle = self.operations.len();
         let mut memory = vec![POISON; len as usize];
@@ -106,7 +107,7 @@ impl Memory {
         handle as u32
     }
 
-    /// Ends the operations of which events said so, and tells if a promise was broken.
+    /// Ends the operations whose ends were reported as events. Fails if a promise was broken.
     pub(super) fn end_operations(&mut self, now: u64) -> Result<(), String> {
         for (handle, end) in std::mem::take(&mut self.ending) {
             self.done(now, handle as usize, end)?;
@@ -128,7 +129,7 @@ impl Memory {
                 return Err(format!("wrong byte at {at} of operation {handle}"));
             }
         }
-        // The memory is its owner's again.
+        // The memory belongs to its owner again.
         operation.memory = Vec::new();
         Ok(())
     }
@@ -193,7 +194,7 @@ impl Memory {
         }
     }
 
-    /// The bytes of a place from one to another, for the caller to write.
+    /// The bytes of a place, from one offset to another, for the caller to write.
     fn place(
         &mut self,
         place: Place,
@@ -274,7 +275,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Notes a broken promise; the first is told.
+    /// Notes a broken promise; only the first one is reported.
     fn noted<T>(&mut self, result: Result<T, String>) -> Option<T> {
         let text = match result {
             Ok(value) => return Some(value),
@@ -284,7 +285,7 @@ impl Memory {
         None
     }
 
-    /// Bytes that wait in early buffers, that are kept of others' chunks, and of own ones.
+    /// Bytes in early buffers, bytes kept of other roots' chunks, and bytes kept of own chunks.
     pub(super) fn buffered(&self) -> (u64, u64, u64) {
         let right = self.early.values().flat_map(|early| &early.here);
         let early = right.map(|(from, to)| (to - from) as u64).sum();

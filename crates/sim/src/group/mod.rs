@@ -1,9 +1,10 @@
 //! Groups: clusters of real [`marline_proto::group::Group`]s on a virtual clock and network, with
-//! multicast that loses per receiver, rails that carry none, members that come late or die.
+//! multicast that is lost for single receivers, rails that carry none, and members that come late
+//! or die.
 //!
-//! [`GroupSetup::draw`] turns a seed into processes, groups, broadcasts and faults;
-//! [`run_group`] plays it and holds every byte and every ending against the truth. [`group_scale`]
-//! measures how a broadcast grows with the members.
+//! [`GroupSetup::draw`] turns a seed into processes, groups, broadcasts and faults; [`run_group`]
+//! runs it and checks every byte and every ending against the truth. [`group_scale`] measures how
+//! the cost of a broadcast grows with the members.
 
 mod hunt;
 mod inbox;

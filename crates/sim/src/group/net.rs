@@ -1,4 +1,5 @@
-//! The network of groups: one packet to many, each of whom may lose, double or delay it.
+//! The network of groups: carries one packet to many receivers, and loses, duplicates or delays it
+//! for each separately.
 
 use super::setup::{GroupSetup, GroupTrouble};
 use crate::base::rng::Rng;
@@ -6,20 +7,19 @@ use crate::network::net::NetStats;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_wire::GroupPacket;
 
-/// Bytes of a frame on the wire beside the datagram.
+/// Bytes of a frame on the wire in addition to the datagram.
 const WIRE_BYTES: u64 = 46;
-/// A process knows that one of its rails is down after so long, and uses another for unicast.
+/// Time after which a process knows that one of its rails is down, and uses another for unicast.
 const KNOWN_NS: u64 = 2_000_000;
-/// A process knows that its datagrams to another are lost after so long, and uses a connection.
+/// Time after which a process knows that its datagrams to another are lost, and uses a connection.
 const FILTER_KNOWN_NS: u64 = 300_000_000;
-/// Bytes that wait for a rail at most before a process builds no more packets: what the kernel
-/// takes.
+/// Bytes that wait for a rail above which a process builds no more packets: the kernel's queue.
 const ROOM_BYTES: u64 = 4 << 20;
 
 /// The damage of one copy of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Harm {
-    /// None.
+    /// No damage.
     None,
     /// A bit flips, chosen by this number.
     Flip(u64),
@@ -31,9 +31,9 @@ pub(super) enum Harm {
 #[derive(Debug)]
 pub(super) struct GroupNet {
     networks: usize,
-    /// When all that was sent has left, by process and rail.
+    /// Time at which everything sent so far has left, by process and rail.
     free_at: Vec<u64>,
-    /// Troubles that last now, each with its beginning.
+    /// Faults that last at present, each with its beginning.
     troubles: Vec<(GroupTrouble, u64)>,
     pub(super) rng: Rng,
     pub(super) stats: NetStats,
@@ -43,7 +43,7 @@ impl GroupNet {
     pub(super) fn new(setup: &GroupSetup) -> GroupNet {
         GroupNet {
             networks: setup.networks,
-            // Connections take turns with nothing else: a rail more.
+            // One entry more than rails: connections do not share a queue with rails.
             free_at: vec![0; setup.procs * (setup.networks + 1)],
             troubles: Vec::new(),
             rng: Rng::new(setup.seed, 41),
@@ -60,7 +60,7 @@ impl GroupNet {
         at.map(|at| self.troubles.swap_remove(at));
     }
 
-    /// Since when a rail of a process carries nothing.
+    /// Time since when a rail of a process carries nothing.
     fn down_since(&self, proc: usize, network: usize) -> Option<u64> {
         let down = self.troubles.iter().filter(|(what, _)| match *what {
             GroupTrouble::RailDown { network: of, who } => {
@@ -71,7 +71,7 @@ impl GroupNet {
         down.map(|&(_, since)| since).min()
     }
 
-    /// Multicast on a rail does not reach a process.
+    /// Returns whether multicast on a rail does not reach a process.
     fn is_mute(&self, to: usize, on: usize) -> bool {
         self.troubles.iter().any(|(what, _)| match *what {
             GroupTrouble::Mute { network, who } => {
@@ -81,7 +81,7 @@ impl GroupNet {
         })
     }
 
-    /// Since when datagrams from one process to another are filtered.
+    /// Time since when datagrams from one process to another are filtered.
     fn filtered_since(&self, sends: usize, receives: usize) -> Option<u64> {
         let filtered = self.troubles.iter().filter(|(what, _)| match *what {
             GroupTrouble::Filtered { who, to, from } => {
@@ -98,7 +98,7 @@ impl GroupNet {
         self.troubles.iter().any(mtu)
     }
 
-    /// A datagram is longer than some of its way takes.
+    /// True if a datagram is longer than the path between two processes allows.
     fn is_too_long(&self, from: usize, to: usize, len: usize) -> bool {
         self.troubles.iter().any(|(what, _)| match *what {
             GroupTrouble::Mtu { who, most } => (who == from || who == to) && len > most,
@@ -106,8 +106,8 @@ impl GroupNet {
         })
     }
 
-    /// The rail that a process takes to another: one that it does not know to be down, or a
-    /// connection.
+    /// The rail by which a process sends to another: a rail that it does not know to be down, or
+    /// else a connection.
     pub(super) fn route(&self, now: u64, from: usize, to: usize) -> usize {
         let filtered = self.filtered_since(from, to);
         if filtered.is_some_and(|at| now >= at + FILTER_KNOWN_NS) {
@@ -130,13 +130,13 @@ impl GroupNet {
         last.saturating_sub(ROOM_BYTES * 1_000_000_000 / setup.rate)
     }
 
-    /// Says if more packets wait for a rail than it has room for, and one more: the sender ignored
-    /// a full rail.
+    /// Returns whether more packets wait for a rail than it has room for, and one more: then the
+    /// sender ignored a full rail.
     pub(super) fn overfull(&self, now: u64, setup: &GroupSetup, sent: u64) -> bool {
         sent.saturating_sub(now) > 2 * ROOM_BYTES * 1_000_000_000 / setup.rate
     }
 
-    /// A packet leaves: when it is on the wire.
+    /// Queues a packet; returns when it is on the wire.
     pub(super) fn leave(
         &mut self,
         now: u64,
@@ -151,7 +151,7 @@ impl GroupNet {
         *free
     }
 
-    /// Copies of a packet that reach a process, and when.
+    /// Copies of a packet that reach a process, each with its time of arrival.
     pub(super) fn arrive(
         &mut self,
         setup: &GroupSetup,
@@ -205,7 +205,7 @@ impl GroupNet {
     }
 }
 
-/// The bytes as they arrive, if they are others.
+/// The damaged bytes; `None` if the packet arrives undamaged.
 pub(super) fn hurt(bytes: &[u8], harm: Harm) -> Option<Vec<u8>> {
     let mut copy = bytes.to_vec();
     match harm {
@@ -228,7 +228,7 @@ pub(super) fn hurt(bytes: &[u8], harm: Harm) -> Option<Vec<u8>> {
     Some(copy)
 }
 
-/// Gives a chunk the sum of the payload that it has: a stranger can sum, too.
+/// Makes the sum of a chunk match its payload: an attacker can compute sums, too.
 fn reseal_chunk(copy: &mut [u8], head_len: usize) {
     let crc = u32::from_le_bytes([copy[0], copy[1], copy[2], copy[3]]);
     let Ok(packet) = GroupPacket::parse(copy, |_| crc) else {

@@ -7,7 +7,7 @@ use crate::check::outcome::Outcome;
 use std::fmt::Write;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Last events that a traced failure shows.
+/// Number of last events shown for a traced failure.
 const SHOWN: usize = 120;
 
 /// Runs one simulation of groups. With `tracing` a failure shows the setup and the last events.
@@ -15,8 +15,8 @@ pub fn run_group(setup: &GroupSetup, tracing: bool) -> Outcome {
     play(setup, tracing).0
 }
 
-/// The same, and the longest virtual time in ns that a broadcast took once all members had begun it
-/// and the faults were there.
+/// Like [`run_group`]; also returns the longest virtual time in ns that a broadcast took from the
+/// moment when all members had begun it and all faults had begun.
 pub fn time_group(setup: &GroupSetup) -> (Outcome, u64) {
     play(setup, true)
 }

@@ -12,11 +12,11 @@ pub const SCHEMES: [(&str, Scheme); 7] = [
     ("co-root2", Scheme::CO_ROOT),
     ("aggregate10", Scheme::AGGREGATE),
     ("nack", Scheme::NACK),
-    // The default, which has co-roots in large groups; it is made for the number of members.
+    // The default for the number of members, which has co-roots in large groups.
     ("usual", Scheme::NACK),
 ];
 
-/// A row of the table: broadcasts of one root to all, one after the other.
+/// A row of the table: broadcasts from one root to all members, one after another.
 #[derive(Clone, Debug, Default)]
 pub struct GroupScaled {
     /// Time from a broadcast's post to its last receiver, in ns, on average.
@@ -37,11 +37,11 @@ pub struct GroupScaled {
     pub failure: Option<String>,
 }
 
-/// Broadcasts that a row is made of.
+/// Broadcasts per row.
 pub const BROADCASTS: usize = 40;
 
-/// `members` over one rail of 10 Gbit/s with 5 us on the way, of which each loses `drop` of a
-/// million packets; each takes 1 us for a packet. Broadcasts of `len` bytes.
+/// Measures broadcasts of `len` bytes among `members` over one rail of 10 Gbit/s with a latency of
+/// 5 us. Each member loses `drop` of a million packets, and takes 1 us for a packet.
 pub fn group_scale(name: &str, members: usize, len: u64, drop: u32) -> GroupScaled {
     let scheme = SCHEMES.iter().find(|(known, _)| *known == name);
     let mut scheme = scheme.map_or(Scheme::NACK, |(_, scheme)| *scheme);
@@ -75,7 +75,7 @@ pub fn group_scale(name: &str, members: usize, len: u64, drop: u32) -> GroupScal
     row
 }
 
-/// The time of single broadcasts: each alone, in a world of its own.
+/// Measures single broadcasts, each in a world of its own.
 fn latency(setup: &GroupSetup) -> GroupScaled {
     let tries = if setup.weather.drop > 0 { 10 } else { 1 };
     let (mut sum, mut row) = (0, GroupScaled::default());

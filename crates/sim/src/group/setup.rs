@@ -6,13 +6,14 @@ use marline_proto::group::GroupMutation;
 use marline_proto::group::Scheme;
 
 const MS: u64 = 1_000_000;
-/// Bytes of a packet with a piece of a chunk, as all may be short: what the least path takes.
+/// Bytes of the packet with a piece of a chunk: the least that any path takes, so that pieces pass
+/// where chunks do not.
 pub const PIECE_PACKET_MAX: usize = 548;
 
 /// Faults of packets, each in parts per million.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GroupWeather {
-    /// Lost on the way to one receiver.
+    /// The packet is lost on the way to one receiver.
     pub drop: u32,
     /// Delivered twice.
     pub duplicate: u32,
@@ -22,42 +23,42 @@ pub struct GroupWeather {
     pub reorder_ns: u64,
     /// Damaged in the head, or in the payload.
     pub corrupt: u32,
-    /// Followed by a forgery: the same with another group, token, epoch or sender.
+    /// A forgery follows the packet: the same with another group, token, epoch or sender.
     pub forge: u32,
 }
 
-/// Something that goes wrong for a while, or for good.
+/// A fault that lasts for a while, or for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupTrouble {
-    /// A rail carries nothing, of one process or of all.
+    /// A rail of one process, or of all, carries nothing.
     RailDown {
         /// Which of the rails.
         network: usize,
         /// The process; `None`: all processes.
         who: Option<usize>,
     },
-    /// Multicast is lost, unicast is not: on a rail or on all, to one process or to all.
+    /// Multicast is lost and unicast is not: on one rail or all, to one process or all.
     Mute {
         /// The rail; `None`: all rails.
         network: Option<usize>,
-        /// The process that receives none; `None`: no process receives any.
+        /// The process that receives no multicast; `None`: all processes.
         who: Option<usize>,
     },
-    /// Datagrams to a process and from it that are longer vanish, multicast or not.
+    /// Datagrams above a length to or from a process are lost without an error, multicast or not.
     Mtu {
-        /// Whose.
+        /// The process.
         who: usize,
-        /// The longest that passes, in bytes.
+        /// The longest datagram that passes, in bytes.
         most: usize,
     },
-    /// Datagrams to a process or from it vanish, on all rails; its connections carry what the
-    /// sender knows to have no other way.
+    /// Datagrams to or from a process are lost on all rails. Its connections carry what the sender
+    /// knows to have no other way.
     Filtered {
-        /// Whose.
+        /// The process.
         who: usize,
-        /// Those to it.
+        /// Datagrams to the process are lost.
         to: bool,
-        /// Those from it.
+        /// Datagrams from the process are lost.
         from: bool,
     },
     /// A process dies.
@@ -67,12 +68,12 @@ pub enum GroupTrouble {
     },
 }
 
-/// A trouble and its time.
+/// A fault and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupFault {
     /// Virtual time of its beginning, in ns.
     pub from_ns: u64,
-    /// Virtual time of its end, in ns; `u64::MAX`: it lasts.
+    /// Virtual time of the end in ns; `u64::MAX`: permanent.
     pub to_ns: u64,
     /// The trouble.
     pub what: GroupTrouble,
@@ -81,15 +82,15 @@ pub struct GroupFault {
 /// A group and its broadcasts.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Its members, as processes.
+    /// The group's members, as process numbers.
     pub members: Vec<usize>,
-    /// How it works.
+    /// The scheme of the group.
     pub scheme: Scheme,
     /// Root (as a member) and length of each broadcast.
     pub script: Vec<(u16, u64)>,
-    /// Broadcasts that a member has posted and not seen end, at most.
+    /// Most broadcasts that a member has posted and not seen end.
     pub depth: usize,
-    /// Members pause for up to so long before each post.
+    /// Longest pause of members before each post, in ns.
     pub pause_ns: u64,
 }
 
@@ -106,7 +107,7 @@ pub struct GroupSetup {
     pub chunk: u32,
     /// Rails of each process.
     pub networks: usize,
-    /// Chunks that leave on one of them before the next has its turn.
+    /// Chunks that leave on one rail before the next rail's turn.
     pub lane_run: u32,
     /// Settings of each group; see [`marline_proto::group::GroupConfig`].
     pub copy_max: u64,
@@ -114,7 +115,7 @@ pub struct GroupSetup {
     pub early_max: u64,
     /// See `copy_max`.
     pub keep_max: u64,
-    /// See `copy_max`; it may be wrong.
+    /// As `copy_max`; may differ from the real round trip.
     pub round_trip_ns: u64,
     /// Chunks leave at the rate of the rail.
     pub paced: bool,
@@ -124,20 +125,20 @@ pub struct GroupSetup {
     pub rate: u64,
     /// Time that a process takes for a packet, in ns.
     pub packet_ns: u64,
-    /// Most packets of one flow and length that a process takes at once, of those that wait.
+    /// Most waiting packets of one flow and length that a process takes at once.
     pub batch: usize,
-    /// Shortest time in ns that packets wait, as for a descheduled process, or for a kernel that
-    /// joins them.
+    /// Shortest time in ns for which packets wait, as for a descheduled process or for a kernel
+    /// that joins them.
     pub gather_ns: u64,
-    /// A packet that takes longer to be received than this is lost.
+    /// Time in ns: a packet is lost if receiving it would take longer.
     pub queue_ns: u64,
     /// Faults of packets.
     pub weather: GroupWeather,
-    /// A process that loses more, and how much.
+    /// A process that loses more packets, and how many.
     pub hard_of_hearing: Option<(usize, u32)>,
     /// Troubles.
     pub faults: Vec<GroupFault>,
-    /// A process that enters late: its posts begin then. With `born` it is not there before.
+    /// A process that starts posting at this time. With `born` it does not exist before.
     pub late: Option<(usize, u64)>,
     /// See `late`.
     pub born: bool,
@@ -149,7 +150,7 @@ pub struct GroupSetup {
 }
 
 impl GroupSetup {
-    /// No faults: `members` in one group that broadcasts `script`.
+    /// A setup without faults: `members` in one group that does the broadcasts of `script`.
     pub fn calm(members: usize, scheme: Scheme, script: Vec<(u16, u64)>) -> GroupSetup {
         GroupSetup {
             seed: 1,
@@ -186,7 +187,7 @@ impl GroupSetup {
         }
     }
 
-    /// The setup of a seed; `members`: of its first group, 0: drawn.
+    /// The setup of a seed. `members`: size of its first group; 0: drawn.
     pub fn draw(seed: u64, members: usize) -> GroupSetup {
         let mut rng = Rng::new(seed, 40);
         let procs = match rng.below(100) {
@@ -229,7 +230,7 @@ impl GroupSetup {
         setup
     }
 
-    /// Draws troubles of one process's datagrams, for a while or for good.
+    /// Draws faults that lose one process's datagrams, for a while or for good.
     fn datagrams_lost(&mut self, rng: &mut Rng) {
         if self.procs > 24 || !rng.one_in(4) {
             return;
@@ -295,7 +296,8 @@ impl GroupSetup {
         }
     }
 
-    /// Draws troubles. One that lasts, and wants many broadcasts to be found out: `true`.
+    /// Draws faults. Returns `true` if one of them is permanent, and so takes many broadcasts to be
+    /// found.
     fn faults(&mut self, rng: &mut Rng) -> bool {
         let (procs, networks) = (self.procs as u64, self.networks as u64);
         let mut lasting = false;
@@ -384,7 +386,7 @@ fn scheme(rng: &mut Rng, members: usize) -> Scheme {
 
 fn spec(rng: &mut Rng, setup: &GroupSetup, part: bool, lasting: bool) -> Spec {
     let mut members: Vec<usize> = (0..setup.procs).collect();
-    // Members have other numbers in another group, and not all processes are in it.
+    // In another group members have other numbers, and some processes are not members.
     for at in (1..members.len()).rev() {
         members.swap(at, rng.below(at as u64 + 1) as usize);
     }

@@ -4,11 +4,11 @@ use super::member::Member;
 use super::setup::{GroupSetup, Spec};
 use marline_proto::group::{End, GroupHeld, AHEAD};
 
-/// Time for the consequences of a death: the next check notices it, the rest takes a few round
+/// Time for the consequences of a death: one check interval until it is noticed, and a few round
 /// trips.
 const SLACK_NS: u64 = 100_000_000;
-/// Time in which members find out that the network no longer carries multicast, with lost
-/// reminders.
+/// Time in which members find out that the network no longer carries multicast, even if reminders
+/// are lost.
 const FOUND_OUT_NS: u64 = 500_000_000;
 
 /// Checks that a member's memory is within its bounds.
@@ -39,8 +39,8 @@ pub(super) fn is_over(member: &Member) -> bool {
         && member.memory.buffered() == (0, 0, 0)
 }
 
-/// Time at which an operation can begin: all receives of its member that are `AHEAD` or more
-/// operations before it have ended.
+/// Earliest time at which an operation can begin: when all receives of its member that are `AHEAD`
+/// or more operations before it have ended.
 fn begins_at(spec: &Spec, member: &Member, n: usize) -> u64 {
     let before = n.saturating_sub(AHEAD as usize - 1);
     let receives = |m: &usize| spec.script[*m].0 != member.me;
@@ -51,7 +51,7 @@ fn begins_at(spec: &Spec, member: &Member, n: usize) -> u64 {
         .max(member.memory.operations[n].posted_at)
 }
 
-/// How one member's operation may have ended.
+/// Checks how one member's operation has ended.
 fn ending(setup: &GroupSetup, spec: &Spec, member: &Member, n: usize) -> Result<(), String> {
     let operation = &member.memory.operations[n];
     let Some((end, at)) = operation.end else {
@@ -80,7 +80,7 @@ fn ending(setup: &GroupSetup, spec: &Spec, member: &Member, n: usize) -> Result<
     Ok(())
 }
 
-/// When the last fault that lasts has begun, and each other one is over.
+/// Time at which all permanent faults have begun and all others are over.
 fn settled_at(setup: &GroupSetup) -> u64 {
     let times = setup.faults.iter().map(|fault| match fault.to_ns {
         u64::MAX => fault.from_ns,
@@ -89,8 +89,9 @@ fn settled_at(setup: &GroupSetup) -> u64 {
     times.max().unwrap_or(0)
 }
 
-/// The longest time that a broadcast took: from when all members have begun it and have the root's
-/// previous one, and the faults are there, until all have it. For runs in which all has ended.
+/// The longest time that a broadcast took. It begins when all members have begun the broadcast and
+/// have the root's previous one, and all faults are there; it ends when all members have the
+/// broadcast. For runs in which everything has ended.
 pub(super) fn longest_ns(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> u64 {
     let ended = |member: &Member, n: usize| member.memory.operations[n].end.map_or(0, |end| end.1);
     let (mut longest, mut before) = (0, vec![0; spec.members.len()]);
@@ -106,7 +107,7 @@ pub(super) fn longest_ns(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -
     longest
 }
 
-/// Everything that all living members say together, when all is over.
+/// Checks what all living members have done together, when everything has ended.
 pub(super) fn verdict(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> Result<(), String> {
     let deaths = spec.members.iter().any(|&p| setup.death_of(p).is_some());
     for n in 0..spec.script.len() {
@@ -127,17 +128,17 @@ pub(super) fn verdict(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> R
     found_out(setup, spec, members)
 }
 
-/// A network that carries no multicast is left.
+/// Checks that a network without multicast was left.
 fn found_out(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> Result<(), String> {
     let Some(from) = setup.muted_from().filter(|_| !spec.scheme.alone) else {
         return Ok(());
     };
-    // Where answers are lost, too, it takes longer.
+    // Lost answers delay the departure, so it is not checked on lossy networks.
     let rough = setup.weather.drop.max(setup.weather.corrupt) > 10_000;
     if rough || setup.hard_of_hearing.is_some() {
         return Ok(());
     }
-    // Before all are there, nothing that is multicast is missed for long.
+    // Before all members are there, missing multicast is not noticed.
     let from = from.max(setup.late.map_or(0, |(_, at)| at));
     for member in members {
         let went_on = member
@@ -151,7 +152,8 @@ fn found_out(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> Result<(),
                 later && well && spec.script[*n].1 > 0
             });
         let went_on = went_on.count() as u64;
-        // A root says so with the next that it begins, which may be far ahead of the oldest.
+        // A root announces this in the next broadcast that it begins, which may be far ahead of the
+        // oldest.
         let ahead = AHEAD.min(spec.depth as u64);
         if went_on > AHEAD + ahead + 8 {
             let me = member.me;

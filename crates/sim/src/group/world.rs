@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Interval of checks for dead members.
 const LOOK_NS: u64 = 20_000_000;
-/// Virtual time that the work may take after the last temporary fault.
+/// Virtual time in which the work must end after the last temporary fault.
 const WORK_NS: u64 = 60_000_000_000;
 /// Events after which a run is called endless.
 const EVENTS_MAX: u64 = 20_000_000;
@@ -28,7 +28,7 @@ enum Happening {
         to: usize,
         parcel: Parcel,
     },
-    /// A process has time for packets that came.
+    /// A process has time for packets that arrived.
     Turn(usize),
     Mark {
         to: usize,
@@ -44,7 +44,7 @@ enum Happening {
 
 struct Process {
     alive: bool,
-    /// By group; none: it is no member, or not there yet.
+    /// By group; `None`: the process is no member, or has not started.
     members: Vec<Option<Member>>,
     wake_at: u64,
     inbox: Inbox,
@@ -284,7 +284,7 @@ impl<'a> GroupWorld<'a> {
         *self.troubles.entry(name).or_default() += 1;
     }
 
-    /// Members learn of the deaths of those whom they wait for.
+    /// Tells members of the deaths of members for which they wait.
     fn look(&mut self) -> Result<(), String> {
         let setup = self.setup;
         for proc in 0..setup.procs {
@@ -311,7 +311,7 @@ impl<'a> GroupWorld<'a> {
         Ok(())
     }
 
-    /// A packet waits until its process has time for it, or finds no room.
+    /// Queues a packet until its process has time for it; or drops it if there is no room.
     fn queue(&mut self, to: usize, parcel: Parcel) -> Result<(), String> {
         let (now, setup) = (self.now, self.setup);
         let unborn = self.is_unborn(to);
@@ -333,7 +333,7 @@ impl<'a> GroupWorld<'a> {
         Ok(())
     }
 
-    /// A process takes a batch of what came.
+    /// Makes a process take a batch of the packets that arrived.
     fn turn(&mut self, to: usize) -> Result<(), String> {
         let process = &mut self.processes[to];
         if !process.alive {
@@ -351,8 +351,8 @@ impl<'a> GroupWorld<'a> {
         Ok(())
     }
 
-    /// Takes a packet and those of its group that follow, then does what there is to do, as an
-    /// engine does: how many.
+    /// Takes a packet and the packets of its group that follow, then does all due work, as an
+    /// engine does. Returns the number of packets taken.
     fn receive(&mut self, to: usize, batch: &[Parcel]) -> Result<usize, String> {
         let (now, process) = (self.now, &mut self.processes[to]);
         let bytes = batch
@@ -372,13 +372,13 @@ impl<'a> GroupWorld<'a> {
         Ok(taken)
     }
 
-    /// A process does all that there is to do for it.
+    /// Does all due work of a process.
     fn pump(&mut self, proc: usize) -> Result<(), String> {
         if !self.processes[proc].alive {
             return Ok(());
         }
         let (now, process) = (self.now, &mut self.processes[proc]);
-        // Due work waits until packets that have arrived are read.
+        // Due work waits until the packets that have arrived are read.
         let due = process.members.iter().flatten().any(|m| m.is_due(now));
         let waits = due && process.inbox.backlog.must_read_first();
         let read_at = process.inbox.next_at().filter(|_| waits).unwrap_or(0);
@@ -402,7 +402,8 @@ impl<'a> GroupWorld<'a> {
             pumped.and(bounded).map_err(failed)?;
         }
         if next < u64::MAX {
-            // The clock advances: due work that cannot be done now would be tried without end.
+            // The clock must advance: otherwise due work that cannot be done now would be retried
+            // without end.
             self.wake(proc, next.max(now + 1).max(read_at));
         }
         Ok(())
@@ -468,7 +469,7 @@ impl<'a> GroupWorld<'a> {
         }
     }
 
-    /// The program posts its next broadcast, if it is its time.
+    /// Posts the program's next broadcast, if its time has come.
     fn post(&mut self, proc: usize, member: &mut Member, spec: &Spec) -> bool {
         let next = member.memory.operations.len();
         let ready = member.memory.open < spec.depth && member.ready_at <= self.now;
@@ -541,7 +542,7 @@ impl<'a> GroupWorld<'a> {
         Ok(())
     }
 
-    /// A packet leaves: when it is on the wire. What waits for a rail takes memory.
+    /// Sends a packet; returns when it is on the wire. Waiting packets take memory.
     fn leave(&mut self, (from, network): (usize, usize), len: usize) -> Result<u64, String> {
         let sent = self.net.leave(self.now, self.setup, (from, network), len);
         match self.net.overfull(self.now, self.setup, sent) {
@@ -564,7 +565,7 @@ impl<'a> GroupWorld<'a> {
         }
     }
 
-    /// Bytes of a packet's datagram: a probe is as long as the longest.
+    /// Bytes of a packet's datagram; a probe is as long as the longest packet.
     fn datagram_len(&self, bytes: &[u8]) -> usize {
         if !self.net.measures() {
             return bytes.len();

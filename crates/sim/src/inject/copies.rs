@@ -3,8 +3,8 @@
 //!
 //! Packet layouts, sums and protocol are the real ones: heads are sealed with CRC-32C and payloads
 //! with the algorithm under test; [`Packet::parse`] and [`Node::handle_packet`] process the copies.
-//! A copy counts as missed if wrong bytes pass their sum, or if a head that was never written
-//! passes its CRC.
+//! A copy counts as missed if wrong bytes pass their sum, or if a head that no sender wrote passes
+//! its CRC.
 
 use crate::base::rng::Rng;
 use crate::inject::damage::{theory, How, Kind, Place, Theory, PAGE_BYTES};
@@ -27,7 +27,7 @@ const POOL_BYTES: usize = 1 << 20;
 const UNDER_WAY: u32 = 4;
 /// Message lengths: small, a few packets, longest eager, rendezvous.
 const LENGTHS: [u64; 8] = [0, 8, 200, 1_344, 5_000, 20_000, 65_536, 300_000];
-/// Message lengths if only full packets are damaged: short messages have none.
+/// Message lengths for damage to full packets only, which short messages do not have.
 const LONG: [u64; 2] = [65_536, 300_000];
 
 /// The contents of messages.
@@ -72,7 +72,7 @@ pub struct Tally {
     pub harmless: u64,
     /// Wrong payload with a matching sum.
     pub missed_payload: u64,
-    /// A head that was never written, with a matching CRC.
+    /// A head that no sender wrote, with a matching CRC.
     pub missed_head: u64,
 }
 
@@ -99,7 +99,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Theory for this experiment; unknown for contents other than noise.
+    /// The theory for this experiment; unknown for contents other than noise.
     pub fn theory(&self) -> Theory {
         let known = self.stuff == Stuff::Noise && self.kind.place == Place::Payload;
         match known {
@@ -122,7 +122,7 @@ impl Plan {
     }
 }
 
-/// Compares landed bytes with the sent ones.
+/// Compares landed bytes with the bytes that were sent.
 struct Lander<'a> {
     pool: &'a [u8],
     claims: Vec<(u64, u32, u64)>,
@@ -334,8 +334,8 @@ impl Injection {
         out[..4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Delivers a packet; returns the wrong payloads that passed, and the node's result if it
-    /// parsed.
+    /// Delivers a packet. Returns the wrong payloads that passed, and the node's result if the
+    /// packet was parsed.
     fn deliver(
         &mut self,
         to: usize,
@@ -447,7 +447,7 @@ impl Injection {
     }
 }
 
-/// The bytes of a packet that a kind of damage concerns; `None` if the packet has none.
+/// The bytes of a packet that a kind of damage applies to; `None` if the packet has none.
 fn place(what: Place, head_len: usize, good: &[u8]) -> Option<std::ops::Range<usize>> {
     let packet = Packet::parse(good, crc32c).ok()?;
     if what == Place::Header {

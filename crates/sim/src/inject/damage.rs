@@ -40,9 +40,9 @@ pub enum How {
     /// The top bits of two 64-bit words flip.
     TopBits,
     /// Two flips of the same bit, half of [`marline_checksum::Algorithm::AesLanes`]'s group apart,
-    /// in its last groups, whose bits its rounds mix least.
+    /// in its last groups, whose bits are mixed by the fewest rounds.
     Stride,
-    /// A burst of this many bits: first and last flip, those between at random.
+    /// A burst of this many bits: the first and the last bit flip, and those between at random.
     Burst(usize),
     /// Two aligned words of this many bytes swap places.
     Swap(usize),
@@ -114,7 +114,7 @@ fn at(rng: &mut Rng, n: usize) -> usize {
 }
 
 impl How {
-    /// Damages `d` (bytes of one [`Place`]); the result may equal the original.
+    /// Damages `d` (the bytes of one [`Place`]); by chance the result may equal the original.
     pub fn apply(self, d: &mut [u8], rng: &mut Rng) {
         match self {
             How::Flips(n) => flips(d, rng, n),
@@ -140,7 +140,8 @@ impl How {
                 let (from, to) = (at(rng, d.len() / 64), at(rng, d.len() / 64));
                 d.copy_within(64 * from..64 * from + 64, 64 * to);
             }
-            // Too short for this damage, or another packet is needed: see `Injection`.
+            // The packet is too short for this damage, or another packet is needed: see
+            // `Injection`.
             How::Line | How::Stride | How::Page | How::Buffer => {}
         }
     }
@@ -194,9 +195,9 @@ fn swap(d: &mut [u8], rng: &mut Rng, bytes: usize) {
 /// [`crate::inject::copies::FULL_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Theory {
-    /// None, by a property of the construction.
+    /// No errors are missed, by a property of the construction.
     Never,
-    /// All of them, by a property of the construction.
+    /// All errors are missed, by a property of the construction.
     Always,
     /// This share, derived from the construction.
     Share(f64),

@@ -1,19 +1,19 @@
-//! Packet buffers of a simulated rail. A device that reads them itself, as on verbs rails, keeps
-//! them in use until it has read them.
+//! Packet buffers of a simulated rail. A device that reads them itself, as on verbs rails, occupies
+//! them until it has read them.
 
 use marline_rails::{BufId, BufState, Caps, PlainBuffers, SendOutcome, BUFFER_LEN};
 use std::collections::VecDeque;
 
-/// Buffers of a rail whose sends copy: one to build in, one that waits for room.
+/// Buffers of a rail whose sends copy: one to build in, and one that waits for room.
 const COPIED: usize = 2;
-/// Buffers of a rail whose device reads them: few, so that the device often has all.
+/// Buffers of a rail whose device reads them: few, so that the device often occupies all.
 const READ: usize = 4;
 
 /// Buffers of a rail.
 pub(crate) struct SimBuffers {
     pub(crate) plain: PlainBuffers,
-    /// Buffers in use by the device: until when, and the device's work posted before. `None`: sends
-    /// copy.
+    /// Buffers that the device still reads: until when, and the device's work posted before.
+    /// `None`: the rail's sends copy.
     reading: Option<VecDeque<(BufId, u64, u64)>>,
 }
 
@@ -26,7 +26,7 @@ impl SimBuffers {
         }
     }
 
-    /// Frees buffers that the device has read; returns the work posted before the first of these.
+    /// Frees buffers that the device has read. Returns the work posted before the first of these.
     pub(crate) fn reap(&mut self, now: u64) -> u64 {
         let mut first = u64::MAX;
         while let Some(reading) = &mut self.reading {
@@ -44,8 +44,8 @@ impl SimBuffers {
         self.reading.is_some()
     }
 
-    /// Notes that a buffer's packets were sent or not. A device reads it until then; `given`: work
-    /// posted to the device before.
+    /// Notes whether a buffer's packets were sent. A device reads the buffer until then; `given`:
+    /// work posted to the device before.
     pub(crate) fn sent(
         &mut self,
         (id, memory): (BufId, Box<[u8]>),
@@ -63,7 +63,7 @@ impl SimBuffers {
         self.plain.put(id, memory, state);
     }
 
-    /// The device reads no buffer any more.
+    /// Makes the device stop reading all buffers.
     pub(crate) fn drain(&mut self) {
         self.plain.drain();
         self.reading.iter_mut().for_each(VecDeque::clear);

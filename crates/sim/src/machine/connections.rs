@@ -1,5 +1,5 @@
 //! Rails whose links are connections: established by dialling, in order, and lossless until they
-//! break. A break loses all data in flight, and both ends are told and dial again. (TCP and RC
+//! break. A break loses all data in flight; both ends are told and dial again. (TCP and RC
 //! retransmit, and break if the network carries nothing.)
 
 use crate::base::rng::Rng;
@@ -20,14 +20,14 @@ pub enum Verbs {
     Ud,
 }
 
-/// Reasons for a broken connection: the peer process died, or the network broke it.
+/// Reasons for a broken connection: the peer process ended, or the network broke the connection.
 pub(crate) const ENDED: DownReason = DownReason::Closed;
 pub(crate) const BROKEN: DownReason = DownReason::Broken(104); // ECONNRESET
 
-/// An end of a connection: endpoint and rail, rail and port at the other end.
+/// One end of a connection: endpoint and rail here, rail and port at the other end.
 pub(crate) type End = (u32, usize, (usize, usize), u16);
 
-/// A direction from one rail (of a host) to another.
+/// A direction from one rail to another; each rail is a host and an index.
 pub(crate) type Way = ((usize, usize), (usize, usize));
 
 /// The connections of a world.
@@ -35,14 +35,14 @@ pub(crate) type Way = ((usize, usize), (usize, usize));
 pub(crate) struct Connections {
     /// Established connections.
     pub up: BTreeMap<End, RailAddr>,
-    /// Connections in progress, by the event that decides them.
+    /// Connections in progress, by the event that decides their outcome.
     pub dials: BTreeMap<u64, (u32, usize, RailAddr)>,
     /// Pairs of rails without traffic for longer than connections survive, and the events at which
     /// their connections break.
     pub silent: BTreeSet<Way>,
     pub resets: BTreeMap<u64, Way>,
-    /// Ends with a broken connection that do not know it yet: the event that tells them, and the
-    /// remote address.
+    /// Ends of broken connections that do not know of the break: the event that will tell them, and
+    /// the remote address.
     pub unreadable: BTreeMap<End, (u64, RailAddr)>,
     /// Landed writes on unreliable connections, by endpoint and rail.
     pub landed: BTreeMap<(u32, usize), Landed>,
@@ -59,17 +59,18 @@ pub(crate) struct Connections {
 /// How many connections of a rail are closed by idle eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evictions {
-    /// Connections per process and rail, above which the least recently used one is closed; 0: no
-    /// limit.
+    /// Most connections per process and rail; beyond that the least recently used one is closed. 0:
+    /// no limit.
     pub most: usize,
-    /// Packets per million after which the connection is closed, as if others were needed.
+    /// Packets per million after which the connection is closed, as if its room were needed.
     pub ppm: u32,
     /// Packets that a link sends as datagrams before it connects; 0: none.
     pub datagrams_first: u32,
 }
 
 impl Evictions {
-    /// Drawn for half of the seeds. (From separate random numbers: other draws are unaffected.)
+    /// Draws evictions for half of the seeds. (From separate random numbers, so that other draws
+    /// are unaffected.)
     pub(crate) fn draw(seed: u64) -> Evictions {
         let rng = &mut Rng::new(seed, 26);
         if !rng.one_in(2) {
@@ -107,7 +108,7 @@ pub(crate) struct Evicted {
 /// The connections of a world that are closed by idle eviction.
 #[derive(Debug, Default)]
 pub(crate) struct Eviction {
-    /// Evicted links by their two ends, the smaller one first.
+    /// Evicted links by their two ends, the smaller end first.
     pub evicted_links: BTreeMap<Way, Evicted>,
     /// Next steps, by event.
     pub steps: BTreeMap<u64, Way>,

@@ -15,7 +15,7 @@ use marline_rails::{
 use marline_wire::{DirectHead, RailAddr};
 use std::sync::Arc;
 
-/// A silent connection younger than this is not replaced.
+/// Silent connections younger than this are not replaced.
 const YOUNG_NS: u64 = 100_000_000;
 
 /// Sending half of a rail.
@@ -28,7 +28,7 @@ pub struct SimTx {
     pub(crate) links: LinkTable<RailAddr, Option<u64>>,
     /// Calls with writes so far.
     calls: u32,
-    /// Connections replaced; after two, packets leave in one part only.
+    /// Number of times that connections were replaced; after two, packets leave in one part only.
     remade: u32,
     silence: Silence,
     source_ports: SourcePorts,
@@ -106,12 +106,12 @@ impl SimTx {
         matches!(self.links.get(link), Some(Some(_)))
     }
 
-    /// Returns whether its links are unreliable connections.
+    /// Returns whether the rail's links are unreliable connections.
     fn is_uc(&self) -> bool {
         self.machine.wires().ports[self.rail].uc
     }
 
-    /// The event of a connection coming up or going down, if the engine has such a link.
+    /// The event of a connection that comes up or goes down, if the engine has such a link.
     fn of_link(&mut self, to: &RailAddr, down: Option<DownReason>) -> Option<RailEvent> {
         let (link, up) = (self.links.find(to)?, down.is_none());
         let since = up.then(|| self.machine.peek_now());
@@ -357,7 +357,7 @@ impl DirectWrite for SimTx {
     }
 }
 
-/// Places the bytes of a direct write, if they have a place, and delivers its packet.
+/// Places the bytes of a direct write, if they have a place, and delivers the write's packet.
 fn land_direct(
     landing: &Registrations,
     head: &DirectHead,

@@ -57,7 +57,7 @@ pub struct Machine {
     pub(crate) yield_ns: AtomicU64,
     wires: Mutex<Wires>,
     log: Mutex<Log>,
-    // Mirrors that most calls read without the lock.
+    // Copies of counts that most calls read without the lock.
     taken: AtomicU64,
     waiting: AtomicBool,
     told: AtomicBool,
@@ -89,7 +89,7 @@ impl Machine {
         })
     }
 
-    /// Sets the clock unless it is ahead.
+    /// Sets the clock, unless the clock is ahead already.
     pub fn set_now(&self, local: u64) {
         self.now_ns
             .store(self.now_ns.load(Relaxed).max(local), Relaxed);

@@ -16,7 +16,7 @@ pub enum Entry {
         at: (usize, usize),
         /// Reason for a drop.
         result: Result<(), DropReason>,
-        /// Number of messages of this sender matched so far.
+        /// Number of messages of the sender matched so far.
         upto: u64,
     },
     /// The node reported an event, about this endpoint.
@@ -25,8 +25,8 @@ pub enum Entry {
     Sent(usize, Result<(), OpError>),
     /// The data of a remote write (by context) follows.
     Trails(usize),
-    /// An operation on this endpoint's memory, in parts or of zero bytes, ended: the endpoint is
-    /// told the region's key.
+    /// An operation in parts, or of zero bytes, on this endpoint's memory ended: its peer reports
+    /// the region's key.
     TellsOver(u32, u64),
     /// A completion entry for a queue.
     Completed(Completion),
@@ -39,8 +39,8 @@ pub struct Log {
     pub entries: Vec<Entry>,
     /// Buffers delivered by rails, with the packets of `Entry::Ingested`.
     pub received: Vec<Vec<u8>>,
-    /// For each part of the operation just posted that may join the RPC before it: true if it
-    /// joined.
+    /// For each part of the operation just posted that may share the RPC before it: true if it
+    /// does.
     pub joins: VecDeque<bool>,
 }
 

@@ -14,13 +14,13 @@ pub struct Out {
     pub segment: usize,
     /// The packets.
     pub bytes: Vec<u8>,
-    /// The port that they leave by; 0: the rail's own.
+    /// The port by which the packets leave; 0: the rail's own.
     pub source_port: u32,
     /// Local time.
     pub at: u64,
     /// The write that the packet reports.
     pub write: Option<OutWrite>,
-    /// True for a direct write in one datagram; `segment` is the path's packet size.
+    /// True for a direct write in one datagram; `segment` is then the path's packet size.
     pub direct: bool,
     /// True if the packets leave as datagrams while their connection is closed.
     pub light: bool,
@@ -35,15 +35,15 @@ pub struct OutWrite {
     pub offset: u64,
     /// The writer's token.
     pub token: u64,
-    /// Address and length of its pieces.
+    /// Addresses and lengths of the write's pieces.
     pub pieces: Vec<(usize, usize)>,
     /// Number of times that the rail had been drained before.
     pub drained: u32,
-    /// The rail's number for the write, if its parts have immediates.
+    /// The rail's number of the write, if the write's parts have immediates.
     pub call: Option<u32>,
     /// Longest part.
     pub part_max: usize,
-    /// A copy of its bytes, if it waits for its connection.
+    /// A copy of the write's bytes, if it waits for its connection.
     pub copied: Option<Vec<u8>>,
 }
 

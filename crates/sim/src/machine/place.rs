@@ -7,7 +7,7 @@ use std::net::IpAddr;
 /// Parts of the address of a rail.
 pub(crate) struct Place {
     pub host: usize,
-    /// The host has the addresses of the one before it or after it, and ports of its own.
+    /// The host shares its addresses with the host before or after it, and has ports of its own.
     pub paired: bool,
     pub rail: usize,
     pub port: u16,
@@ -94,13 +94,14 @@ pub(crate) fn port_of(to: &RailAddr) -> u16 {
     parts(to).map_or(0, |parts| parts.1)
 }
 
-/// The first byte of addresses that are one host's, and of those that are two processes'.
+/// The first byte of addresses that belong to one process, and of addresses that two processes
+/// share.
 const ALONE: u8 = 10;
 const PAIRED: u8 = 11;
 /// Between the ports of two processes at one address.
 const SECOND: u16 = APART / 2;
 
-/// The first port of a process, where ports begin at this one.
+/// The first port of a process; `base`: the first port of all.
 pub(crate) fn first_port(base: u16, host: usize, paired: bool) -> u16 {
     match paired && host % 2 == 1 {
         true => base + SECOND,
@@ -108,12 +109,12 @@ pub(crate) fn first_port(base: u16, host: usize, paired: bool) -> u16 {
     }
 }
 
-/// A port is that of the second process at its address. (They begin at [`SECOND`].)
+/// True for ports of the second process at an address. (They begin at [`SECOND`].)
 fn is_second(port: u16) -> bool {
     (port - SECOND.min(port)) % APART >= SECOND
 }
 
-/// Addresses that a rail may have. A port stands for each.
+/// Addresses that a rail may have. Each is represented by a port.
 pub(crate) const SITES: u16 = 6;
 /// Distance of the ports for two addresses of a rail.
 const APART: u16 = 10_000;
@@ -125,12 +126,12 @@ pub(crate) struct Sites {
     port: u16,
     /// The number of each rail's current address, if any.
     pub now: Vec<Option<u16>>,
-    /// Rails with a new address that the process has not learned yet.
+    /// Rails with a new address that the process does not know yet.
     pub news: Vec<(usize, u16)>,
 }
 
 impl Sites {
-    /// The addresses of rails that have not moved.
+    /// The addresses of rails none of which has moved.
     pub(crate) fn of(port: u16, rails: usize) -> Sites {
         Sites {
             port,

@@ -28,7 +28,7 @@ const HUNG_LOOK_NS: u64 = 200_000;
 pub struct Port {
     /// Packets to receive, with the sending endpoint.
     pub inbox: VecDeque<(u32, Vec<u8>)>,
-    /// Their accounted size.
+    /// Accounted bytes of the packets in `inbox`.
     pub inbox_bytes: u64,
     /// Queued errors.
     pub news: VecDeque<News>,
@@ -50,15 +50,16 @@ pub struct Port {
     lands_again: bool,
     /// Memory open for remote reads: address and length by key.
     pub offered: BTreeMap<u64, (usize, usize)>,
-    /// Memory that its own writes read.
+    /// Memory that the rail's own writes read.
     pub(crate) sources: Sources,
-    /// Number of times that its writes were drained.
+    /// Number of times that the rail's writes were drained.
     pub drained: u32,
     /// Buffers, writes and reads started.
     pub(crate) given: u64,
-    /// Number of things started before the first one that ended since this was last read.
+    /// The lowest number of requests started before any request that ended since this was last
+    /// read.
     pub(crate) done: u64,
-    /// Number of things started before each write and read in progress, by token.
+    /// Number of requests started before each write and read in progress, by token.
     pub(crate) under_way: BTreeMap<u64, u64>,
     pub(crate) next_key: u64,
     /// The rail's address.
@@ -87,13 +88,13 @@ pub struct PortSpec {
     pub rate: u64,
     /// Longest queue, in ns.
     pub queue_ns: u64,
-    /// True if it delivers runs of packets at once (GRO).
+    /// True if the rail delivers runs of packets at once (GRO).
     pub merges: bool,
-    /// True if it reports the segment length.
+    /// True if the rail reports the segment length.
     pub tells_segment: bool,
-    /// True if it accepts super-packets (GSO).
+    /// True if the rail accepts super-packets (GSO).
     pub segments: bool,
-    /// True if its links are connections.
+    /// True if the rail's links are connections.
     pub connects: bool,
     /// True for a standby rail.
     pub standby: bool,
@@ -111,7 +112,7 @@ pub struct PortSpec {
     pub registered_max: usize,
     /// See [`Port`].
     pub lands_again: bool,
-    /// The process's number among all, including dead ones.
+    /// The process's number among all processes, including dead ones.
     pub life: u32,
 }
 
@@ -135,8 +136,8 @@ impl Port {
             given: 0,
             done: u64::MAX,
             under_way: BTreeMap::new(),
-            // Writes to an earlier life of the process do not reach this one, as their connections
-            // are gone: keys differ.
+            // Keys differ between lives of a process: writes to an earlier life do not reach this
+            // one, as their connections are gone.
             next_key: (spec.life as u64 + 1) << 32,
             addr: spec.addr,
             caps: Caps {

@@ -31,7 +31,7 @@ pub(crate) struct Reading {
     pub answer: Option<Answer>,
 }
 
-/// The answer to a read, with its rail's false reports.
+/// The answer to a read, with the false report of the rail.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub bytes: Vec<u8>,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Number of slots for ports of a link. The first is the rail's own port.
 const LANES: usize = 5;
 
-/// By slot: the newest flow besides the one of the slot's number, and its port, if one was needed.
+/// By slot: the newest flow other than the slot's own number, and its port if one was needed.
 type Lanes = [(Option<u8>, u32); LANES];
 
 /// The source ports of a rail.
@@ -35,7 +35,7 @@ impl SourcePorts {
         *port
     }
 
-    /// A link is gone, and its number may be given to another.
+    /// Forgets a closed link, whose number may be given to another.
     pub(crate) fn close(&mut self, link: LinkId) {
         self.links.remove(&link.0);
     }

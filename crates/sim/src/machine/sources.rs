@@ -8,11 +8,11 @@ pub type Pieces = Vec<(usize, usize)>;
 /// Memory of one rail.
 #[derive(Debug, Default)]
 pub struct Sources {
-    /// Number of keys so far. Keys for peers are above this range.
+    /// Number of keys made so far. Keys for peers are above this range.
     count: u32,
     /// By key; empty if opening failed.
     open: BTreeMap<u64, Pieces>,
-    /// Memory of writes in progress by token, with the key that they name.
+    /// Memory of writes in progress by token, with the key that each names.
     reading: BTreeMap<u64, (Option<u64>, Pieces)>,
     /// A violation by the process.
     pub(crate) mistake: Option<&'static str>,

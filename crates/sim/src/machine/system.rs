@@ -39,7 +39,7 @@ impl System for SimSystem {
         machine.now_ns.store(now, Relaxed);
     }
 
-    // Arrivals do not end a sleep, which is at most as long as a yield.
+    // Arrivals do not end a sleep, which lasts no longer than a yield.
     fn sleep(&self, _: &[RawFd], timeout_ns: u64) {
         let machine = &self.0;
         if !machine.waiting() {

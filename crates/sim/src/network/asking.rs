@@ -1,5 +1,5 @@
-//! Questions in progress: endpoints that know peers by host and port ask for addresses, and kernels
-//! ask for neighbours' link addresses.
+//! Questions in progress: endpoints that know peers only by host and port ask for addresses, and
+//! kernels ask for neighbours' link addresses.
 
 use crate::base::rng::Rng;
 use crate::machine::connections::Way;
@@ -12,11 +12,11 @@ pub(crate) const PORTS: Range<u16> = 4_000..4_002;
 /// A question.
 #[derive(Clone, Debug)]
 pub(crate) struct Asking {
-    /// The host that is asked.
+    /// The host to which the question goes.
     pub host: usize,
-    /// The endpoint at that place when the question began.
+    /// The endpoint at the place when the question began.
     pub whom: u32,
-    /// The port of each rail that is asked.
+    /// The port at each rail to which the question goes.
     pub ports: Vec<Option<u16>>,
     /// The number repeated in the answer.
     pub number: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Asking {
 pub(crate) struct Asks {
     /// By asking endpoint: one question at a time.
     pub open: BTreeMap<u32, Asking>,
-    /// Random numbers for questions: their numbers, ports and damage.
+    /// Random numbers for the numbers, ports and damage of questions.
     pub rng: Rng,
 }
 

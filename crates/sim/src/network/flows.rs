@@ -14,7 +14,7 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Notes a flow of leaving datagrams; returns whether the network has forgotten it.
+    /// Notes that datagrams of a flow leave. Returns whether the network has forgotten the flow.
     pub(crate) fn leave(&mut self, flow: Flow) -> bool {
         self.seen.insert(flow);
         self.forgotten.contains(&flow)

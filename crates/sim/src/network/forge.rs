@@ -7,7 +7,7 @@ use marline_wire::Question;
 /// Damage by the network to one copy of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Nothing.
+    /// No damage.
     None,
     /// A bit of the head flips.
     Head,
@@ -41,8 +41,8 @@ pub(crate) fn hurt(
     }
 }
 
-/// Turns a packet into one for another endpoint or another of its lives, or from another life of
-/// its sender, with valid sums; or into random bytes.
+/// Turns a packet into a packet for another endpoint or an earlier life of this one, or from
+/// another life of its sender, with valid sums; or into random bytes.
 fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
     let field = match rng.below(8) {
         0..=3 => 16..20, // the token
@@ -57,7 +57,8 @@ fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
     bytes[..4].copy_from_slice(&seal.to_le_bytes());
 }
 
-/// Changes any bits of a head and gives it a valid CRC, as a stranger can; only the tag shows that.
+/// Changes any bits of a head and gives it a valid CRC, as any attacker can; only the tag reveals
+/// that.
 fn forge_head(bytes: &mut [u8], head: usize, rng: &mut Rng) {
     let at = match rng.below(4) {
         0 => 38,                         // the flags, one of which says that there is a tag
@@ -69,7 +70,7 @@ fn forge_head(bytes: &mut [u8], head: usize, rng: &mut Rng) {
     bytes[..4].copy_from_slice(&seal.to_le_bytes());
 }
 
-/// The socket from which a packet of an endpoint came: questions have a separate one.
+/// The socket from which a packet of an endpoint came: questions have a socket of their own.
 pub(crate) fn socket_of(from: u32, bytes: &[u8]) -> u32 {
     match Question::claimed(bytes) {
         true => !from,

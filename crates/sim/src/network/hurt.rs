@@ -8,7 +8,7 @@ const LINE: usize = 64;
 /// Damage to the bytes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteDamage {
-    /// Nothing.
+    /// Nothing is damaged.
     Whole,
     /// Some bits flip.
     Flips,
@@ -18,7 +18,7 @@ pub(crate) enum WriteDamage {
     Upto(usize),
 }
 
-/// Passes on the landing parts of a write, each with its offset.
+/// Passes the parts of a write that land to `put`, each with its offset.
 pub(crate) fn put(
     bytes: &[u8],
     hurt: WriteDamage,

@@ -8,8 +8,8 @@ use crate::network::forge::Damage;
 use crate::setup::choices::{FalseReport, PacketFaults, Setup, Trouble};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Largest number of rails with a table that keeps packets of a pair in order (large runs have no
-/// jitter and stay in order anyway).
+/// Largest number of rails for which a table keeps the packets of each pair in order. (Larger runs
+/// have no jitter, and stay in order anyway.)
 const ORDERED_PORTS_MAX: usize = 64;
 
 /// One rail of one host.
@@ -38,11 +38,11 @@ pub struct NetStats {
     pub packets: u64,
     /// Packets dropped at random, including those in dropped super-packets.
     pub dropped: u64,
-    /// Among these, packets dropped with a whole super-packet.
+    /// Dropped packets that were part of a whole dropped super-packet.
     pub dropped_in_batches: u64,
     /// Dropped by a full queue.
     pub overflowed: u64,
-    /// Dropped by a rail or direction that is down, or by a partition.
+    /// Packets dropped by a rail or direction that is down, or by a partition.
     pub cut: u64,
     /// Delivered twice.
     pub duplicated: u64,
@@ -50,17 +50,17 @@ pub struct NetStats {
     pub reordered: u64,
     /// Damaged.
     pub damaged: u64,
-    /// Among these, damaged in the head.
+    /// Damaged packets whose head was hit.
     pub damaged_heads: u64,
-    /// Among these, truncated.
+    /// Damaged packets that were truncated.
     pub cut_short: u64,
     /// Forged.
     pub forged: u64,
-    /// Too long for the path.
+    /// Packets that were too long for the path.
     pub too_big: u64,
     /// Dropped by a full socket buffer.
     pub socket_full: u64,
-    /// Sent to a process that does not exist.
+    /// Packets sent to a process that does not exist.
     pub nobody: u64,
     /// Refused by a firewall.
     pub refused: u64,
@@ -178,7 +178,7 @@ pub(crate) struct Carried {
     pub drop_ppm: u32,
     /// Damage rate, in parts per million.
     pub hurt_ppm: u32,
-    /// The false report of its rail.
+    /// The false report of the write's rail.
     pub lie: Option<FalseReport>,
 }
 
@@ -196,8 +196,8 @@ pub struct Net {
     queue_ns: u64,
     /// Packet faults.
     pub weather: PacketFaults,
-    /// Pairs of rails whose first kernel waits for the second's link address: nothing leaves
-    /// meanwhile.
+    /// Pairs of rails of which the first one's kernel waits for the second's link address; nothing
+    /// leaves meanwhile.
     pub(crate) unknown: BTreeSet<Way>,
     /// Number of breaks of single streams between two ports.
     severed: BTreeMap<(usize, usize), u32>,
@@ -233,8 +233,8 @@ impl Net {
         }
     }
 
-    /// Sends a packet of `len` bytes. `lost`: its super-packet is lost. `held`: it waits in a
-    /// connection until the network carries it, at `now`.
+    /// Sends a packet of `len` bytes. `lost`: its super-packet is lost. `held`: the packet waits in
+    /// a connection until the network carries packets again, at `now`.
     pub fn send(
         &mut self,
         now: u64,
@@ -388,8 +388,8 @@ impl Net {
         self.latency_ns[rail]
     }
 
-    /// Carries a write between two rails: determines when it has left, and its fate. `held`: it
-    /// waits in a connection until the network carries it, at `now`.
+    /// Carries a write between two rails: determines when it has left, and its fate. `held`: the
+    /// write waits in a connection until the network carries packets again, at `now`.
     pub(crate) fn carry(
         &mut self,
         now: u64,
@@ -460,7 +460,8 @@ impl Net {
     fn damage(&mut self, len: usize, rot: u32) -> Damage {
         let w = self.weather;
         let damage = if rot > 0 && self.rng.ppm(rot) {
-            // By position of the damaged bit: mostly payload. (A head has about 100 bytes.)
+            // The position of the damaged bit decides: usually it is in the payload. (A head has
+            // about 100 bytes.)
             match self.rng.below(len as u64 + 1) < 100 {
                 true => Damage::Head,
                 false => Damage::Payload,

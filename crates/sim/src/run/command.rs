@@ -188,7 +188,7 @@ fn group_scaling(least: usize, most: usize) -> bool {
     let sizes = [16, 64, 256, 1_024, 4_096].into_iter();
     let sizes: Vec<usize> = sizes.filter(|n| (least..=most).contains(n)).collect();
     for (name, bytes, lost) in rows() {
-        // The largest groups once: the default scheme, short broadcasts, no losses.
+        // The largest groups only once: the default scheme, short broadcasts, no losses.
         let once = name == "usual" && bytes == 4 && lost == 0;
         for &members in sizes.iter().filter(|&&n| n <= 1_024 || once) {
             let row = group_scale(name, members, bytes, lost);
@@ -211,7 +211,7 @@ fn group_scaling(least: usize, most: usize) -> bool {
     true
 }
 
-/// The rows of that table: scheme, bytes, loss rate.
+/// The rows of the table: scheme, bytes, loss rate.
 fn rows() -> impl Iterator<Item = (&'static str, u64, u32)> {
     let all = [4, 65_536].into_iter().flat_map(|bytes| {
         let rows = SCHEMES
@@ -219,7 +219,8 @@ fn rows() -> impl Iterator<Item = (&'static str, u64, u32)> {
             .flat_map(|(name, _)| LOSSES.map(|lost| (*name, lost)));
         rows.map(move |(name, lost)| (name, bytes, lost))
     });
-    // Long broadcasts of the original scheme cost the short ones' time multiplied by the members.
+    // With the original scheme, a long broadcast takes the time of a short one times the number of
+    // members.
     all.filter(|(name, bytes, _)| *name != "original" || *bytes == 4)
 }
 

@@ -15,8 +15,8 @@ use marline_wire::{DirectHead, Frame, Packet, FLAG_READ_REPLY, FLAG_UNSUMMED};
 
 /// Polls per turn.
 const POLLS_MAX: u32 = 64;
-/// Successive empty polls after which a turn ends. (Packets on rails not polled yet are left for
-/// the next turn.)
+/// Successive empty polls after which a turn ends. (Packets on rails that were not polled are left
+/// for the next turn.)
 const EMPTY_POLLS: u32 = 6;
 /// Least polling interval of an application that polls without pause.
 const TOUCH_NS: u64 = 300_000;
@@ -26,7 +26,7 @@ const ALARM_NS: u64 = 100_000;
 const BLOCKED_NS: u64 = 20_000;
 /// Clock step per reading while a close waits.
 const CLOSE_LOOK_NS: u64 = 50_000_000;
-/// Most time that a sleep lasts longer than requested.
+/// Longest time by which a sleep exceeds the request.
 const SLACK_NS: u64 = 50_000;
 
 impl World {
@@ -78,7 +78,7 @@ impl World {
         ep.machine.set_now(self.now + ep.clock_ns);
     }
 
-    /// The application polls its queues while it knows of more entries or packets wait.
+    /// Polls the application's queues while it knows of more entries or packets wait.
     fn poll(&mut self, e: u32) {
         let mut empty = 0;
         for _ in 0..POLLS_MAX {
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// Reads the queues once; returns whether there is more.
+    /// Reads the queues once. Returns whether there is more to read.
     fn read_queues(&mut self, e: u32) -> bool {
         for which in 0..2 {
             let ep = &self.eps[e as usize];
@@ -149,11 +149,11 @@ impl World {
     pub(crate) fn close(&mut self, e: u32) {
         self.set_clock(e);
         let ep = &mut self.eps[e as usize];
-        // The close waits for its last acks within the call: time must pass quickly.
+        // The close waits for its last acks within the call, so time must pass quickly.
         ep.machine.set_look(CLOSE_LOOK_NS);
         ep.last_rails = ep.rails();
         ep.engine.ep_close(ep.ep);
-        // While its clock ran ahead no peer could answer, so live peers may have been declared
+        // No peer could answer while this clock ran ahead, so live peers may have been declared
         // dead.
         ep.closed = true;
         self.absorb(e);
@@ -203,8 +203,8 @@ impl World {
         if ep.threaded {
             next = ep.alarm_at;
         }
-        // While the application polls, ticks of the thread find no work and are skipped until there
-        // is some. (Most turns would be such ticks.)
+        // While the application polls, ticks of the thread find no work, and are skipped until
+        // there is some. (Otherwise most turns would be such ticks.)
         if ep.threaded && ep.computing > 0 {
             next = next.min(ep.thread_at);
         }
@@ -224,11 +224,11 @@ impl World {
                 next = next.min(self.now + 1_000);
             }
             if let Some(deadline) = deadline {
-                // Work due without room stays due; it is retried at intervals.
+                // Work that is due without room stays due, and is retried at intervals.
                 let pause = if free.is_some() { BLOCKED_NS } else { 1 };
                 next = next.min(deadline.saturating_sub(ep.clock_ns).max(self.now + pause));
             }
-            // More packets, or entries that one turn's polls did not reach.
+            // There are more packets, or entries that the polls of one turn did not reach.
             if ep.machine.waiting() || ep.due.iter().any(|due| !due.is_empty()) {
                 next = next.min(self.now + 500);
             }
@@ -373,7 +373,7 @@ impl World {
             return self.broken(e, format!("took a forged packet: {result:?}"));
         }
         use DropReason::{CorruptPayload, Duplicate, NoMemory, Unwritten};
-        // Every genuine packet of the peer is a sign of life, even a late or useless one.
+        // Every genuine packet of the peer is a sign of life, even if it is late or useless.
         let heard = matches!(
             result,
             Ok(()) | Err(CorruptPayload | Duplicate | NoMemory | Unwritten)
@@ -474,7 +474,7 @@ impl World {
     fn mail(&mut self, e: u32, out: Out) {
         let ep = &self.eps[e as usize];
         let at = out.at.saturating_sub(ep.clock_ns).max(self.now);
-        // Packets sent at the moment of resumption come after the held ones.
+        // Packets sent at the time of resumption come after the held packets.
         if ep.held_until >= self.now.max(1) {
             let until = ep.held_until;
             self.held.push_back((e, out));

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 
-/// Most outcomes that wait for an earlier seed's.
+/// Most outcomes that wait for the outcome of an earlier seed.
 const WAITING_MAX: usize = 1_024;
 
 /// The parameters common to all seeds.
@@ -104,7 +104,8 @@ impl Hunt {
         }
     }
 
-    /// The report of a failing seed, shrunk, with its last events; `None` if it does not fail.
+    /// The report of a failing seed, shrunk, with its last events; `None` if the seed does not
+    /// fail.
     pub fn explain(&self, seed: u64) -> Option<String> {
         match self.profile {
             Profile::Group => {
@@ -150,7 +151,7 @@ fn work(hunt: &Hunt, next: &AtomicU64, end: u64, over: &AtomicBool, give: &SyncS
     }
 }
 
-/// Adds outcomes to the report in order of seeds, up to the last failure wanted.
+/// Adds outcomes to the report in order of seeds, up to the last failure that is wanted.
 fn gather(
     get: &Receiver<Outcome>,
     first: u64,

@@ -10,7 +10,7 @@ use crate::world::state::{Next, World};
 const ROUNDS_MAX: u32 = 200;
 
 impl World {
-    /// Starts another round if packets are missing; returns whether it did.
+    /// Starts another round if packets are missing. Returns whether it did.
     pub(crate) fn another_round(&mut self) -> Result<bool, String> {
         let (packets, wanted) = (self.net.stats.packets, self.setup.packets_min);
         let Some(times) = self.rounds.next(packets, wanted) else {
@@ -51,8 +51,8 @@ impl World {
         Ok(true)
     }
 
-    /// Replaces processes that are dead or consider a live one dead: they would never communicate
-    /// again.
+    /// Replaces processes that are dead or consider a live one dead, since they would never
+    /// communicate again.
     fn renew(&mut self) {
         for host in 0..self.setup.hosts {
             let Some(e) = self.on_host[host] else {

@@ -17,7 +17,7 @@ pub struct Scaled {
     pub virtual_ns: u64,
     /// Connections (`Conn`) of all nodes.
     pub peers: u64,
-    /// Bytes of their state at the end.
+    /// Bytes of protocol state of all connections at the end.
     pub peer_bytes: u64,
     /// The failure, if any.
     pub failure: Option<String>,

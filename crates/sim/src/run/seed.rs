@@ -43,7 +43,7 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
     }
 }
 
-/// See `Outcome::written`.
+/// Sums up `Outcome::written` over all endpoints.
 fn written_of(world: &World) -> (u64, u64) {
     let stats = world
         .eps
@@ -52,7 +52,7 @@ fn written_of(world: &World) -> (u64, u64) {
     stats.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
-/// See `Outcome::drained`.
+/// Sums up `Outcome::drained` over all endpoints.
 fn drained_of(world: &World) -> u64 {
     let drained = |ep: &Endpoint| -> u64 {
         let wires = ep.machine.wires();
@@ -72,7 +72,7 @@ fn rails_of(world: &World) -> Vec<PathStats> {
     rails
 }
 
-/// See `Outcome::recovery_ns`.
+/// Computes `Outcome::recovery_ns`.
 fn recovery_ns(world: &World) -> u64 {
     let first = world.setup.faults.iter().map(|f| f.from_ns).min();
     let from = first.unwrap_or(u64::MAX);
@@ -127,7 +127,7 @@ impl World {
 
     fn go(&mut self, mut enough: impl FnMut(&World) -> bool) -> Result<(), String> {
         let mut steps = 0u64;
-        // Checking every endpoint costs as much as many steps of one.
+        // Checking every endpoint costs as much as many steps of one endpoint.
         let often = 16 * (1 + self.eps.len() as u64 / 8);
         while !(steps % often == 0 && enough(self)) {
             steps += 1;
@@ -201,7 +201,7 @@ impl World {
         text
     }
 
-    /// Checks that nothing is retained for operations that ended.
+    /// Checks that nothing is kept for operations that ended.
     fn check_returned(&mut self) -> Result<(), String> {
         for e in 0..self.eps.len() as u32 {
             if !self.eps[e as usize].alive {

@@ -23,7 +23,7 @@ pub fn shrink(setup: &Setup) -> Setup {
     }
 }
 
-/// Every setup that is one step simpler.
+/// Every setup that is one step simpler than `setup`.
 fn candidates(setup: &Setup) -> Vec<Setup> {
     let mut list = Vec::new();
     let mut add = |change: &dyn Fn(&mut Setup)| {
@@ -142,7 +142,7 @@ fn drop_last_rail(setup: &mut Setup) {
     setup
         .faults
         .retain(|f| f.what.rail().is_none_or(|r| r < left));
-    // The only rail that stays in place may be gone.
+    // The simpler setup may lack the only rail that stays in place.
     setup
         .faults
         .retain(|f| !matches!(f.what, Trouble::Move { .. }));
@@ -157,7 +157,7 @@ fn shorter(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
     }
     add(&|s| s.packets_min = 0);
     add(&|s| s.packets_min /= 2);
-    // Without faults in all rounds but the first, or in one of the next few.
+    // Without faults in all rounds but the first, or in one of the next few rounds.
     for calm in [!1, 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 5] {
         if setup.calm_rounds & calm != calm {
             add(&|s| s.calm_rounds |= calm);

@@ -48,7 +48,7 @@ impl Watch {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// Processes the report; `next` is the first seed that it does not include.
+    /// Processes the report; `next` is the first seed not included in it.
     pub fn look(&mut self, report: &Report, next: u64) {
         while let Some((seed, text)) = report.failures.get(self.told) {
             self.told += 1;

@@ -37,7 +37,7 @@ pub struct PacketFaults {
     pub reorder: u32,
     /// Longest delay.
     pub reorder_ns: u64,
-    /// One bit of the head flips.
+    /// One bit of the head is flipped.
     pub corrupt_head: u32,
     /// One bit of a payload or padding flips.
     pub corrupt_payload: u32,
@@ -47,7 +47,7 @@ pub struct PacketFaults {
     pub batch_drop: u32,
     /// A forged copy with another token is added.
     pub forge: u32,
-    /// Random extra latency up to this value (order is kept).
+    /// Largest random extra latency (order is kept).
     pub jitter_ns: u64,
     /// A connection breaks.
     pub breaks: u32,
@@ -56,13 +56,14 @@ pub struct PacketFaults {
 /// A rail's false report about its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FalseReport {
-    /// Reported as landed, but never land.
+    /// Writes are reported as landed, but never land.
     Never,
-    /// Land up to this number of nanoseconds after the packets that report them, some damaged.
+    /// Writes land up to this number of nanoseconds after the packets that report them, some
+    /// damaged.
     Late(u64),
-    /// Reported as over when they have just begun.
+    /// Writes are reported as over when they have just begun.
     OverEarly,
-    /// Never reported as over.
+    /// Writes are never reported as over.
     NeverOver,
 }
 
@@ -101,7 +102,7 @@ pub enum Trouble {
         outgoing: bool,
         ppm: u32,
     },
-    /// The rail has a fraction of its rate.
+    /// The rail has a part of its rate.
     Slow {
         host: usize,
         rail: usize,
@@ -109,8 +110,8 @@ pub enum Trouble {
     },
     /// The rail's queue hangs: sends find no room.
     Hung { host: usize, rail: usize },
-    /// The network forgets flows and connections through this rail: existing ones carry nothing any
-    /// more.
+    /// The network forgets flows and connections through this rail: existing ones carry nothing
+    /// from then on.
     Forget { host: usize, rail: usize },
     /// A firewall answers packets to this rail as if no socket were there.
     Refuse { host: usize, rail: usize },
@@ -135,7 +136,7 @@ pub enum Trouble {
     Stopped { host: usize },
     /// The process's clock jumps forward once by this time.
     ClockJump { host: usize, by_ns: u64 },
-    /// The process dies; `reborn`: a new one starts at the end.
+    /// The process dies; `reborn`: a new process starts at the end.
     Death { host: usize, reborn: bool },
 }
 
@@ -202,7 +203,7 @@ impl Trouble {
     }
 }
 
-/// A trouble with its time span.
+/// A fault with its time span.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     /// Start.
@@ -245,7 +246,7 @@ pub struct Setup {
     pub seed: u64,
     /// Kinds of faults.
     pub profile: Profile,
-    /// Least number of packets: rounds of work and faults are added until it is reached.
+    /// Least number of packets: rounds of work and faults are added until that many were sent.
     pub packets_min: u64,
     /// Rounds without faults, as a bit mask (bit n: the round after n others); for shrinking.
     pub calm_rounds: u64,
@@ -263,7 +264,7 @@ pub struct Setup {
     pub datagram_max: Vec<usize>,
     /// Rails that are streams: in order, without loss or damage until they break, which loses
     /// everything in flight and is reported to their owner. Between a stream and another kind of
-    /// rail packets travel as datagrams.
+    /// rail, packets travel as datagrams.
     pub streams: Vec<bool>,
     /// Streams whose links are connections and whose guarantees the protocol knows (see
     /// [`Setup::connects`]).
@@ -280,17 +281,17 @@ pub struct Setup {
     pub sticks: bool,
     /// Idle eviction of InfiniBand connections.
     pub evictions: Evictions,
-    /// Time after which a connection breaks if the network carries nothing; data held meanwhile
-    /// arrives when the network recovers earlier.
+    /// Time after which a connection breaks if the network carries nothing. If the network recovers
+    /// earlier, data held meanwhile arrives.
     pub silent_ns: u64,
     /// Interval at which a kernel repeats an unanswered neighbour request; 0: no neighbour
     /// discovery.
     pub neighbour_resolution_ns: u64,
-    /// Rails that write into registered memory; for streams in order with their packets. They reach
-    /// only each other.
+    /// Rails that write into registered memory; streams do so in order with their packets. Such
+    /// rails reach only each other.
     pub writes: Vec<bool>,
-    /// Other rails without streams have direct writes: the bytes follow a head in one long datagram
-    /// and land on reception.
+    /// The other rails without streams have direct writes: the bytes follow a head in one long
+    /// datagram, and land on reception.
     pub direct: bool,
     /// An eighth of direct writes is repeated damaged, during or after the packets that report
     /// them.
@@ -344,7 +345,7 @@ pub struct Setup {
     /// Duration of a yield, drawn for each endpoint.
     pub yields_ns: [u64; 4],
     /// Polling interval of an application, drawn for each endpoint: continuous, or between two
-    /// steps of a short computation (arrivals meanwhile are received together).
+    /// steps of a short computation (packets that arrive meanwhile are received together).
     pub paces_ns: [u64; 3],
     /// Sends on a rail that is down, or above its MTU, fail with an error.
     pub send_errors: bool,
@@ -383,9 +384,9 @@ impl Setup {
         });
     }
 
-    /// Returns whether a fault lasts so long that there are no connections: where nothing passes
-    /// one way, a connection carries nothing at all. (Outages come one at a time, and leave more of
-    /// the time that peers wait.)
+    /// Returns whether a fault lasts so long that no connection survives: if nothing passes one
+    /// way, a connection carries nothing at all. (Outages come one at a time, and leave more of the
+    /// time for which peers wait.)
     pub(crate) fn outlasts_connections(&self, fault: &Fault) -> bool {
         let part = match self.profile {
             Profile::Outages => self.node.peer_timeout_ns / 10 * 9,

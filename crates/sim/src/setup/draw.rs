@@ -92,7 +92,7 @@ impl Setup {
         draw_pattern(self);
     }
 
-    /// A cluster of datagram rails without faults, as a basis for tests.
+    /// A cluster of datagram rails without faults, for tests to build on.
     pub fn plain(seed: u64, hosts: usize, rails: usize) -> Setup {
         let mut setup = Setup::draw(seed, Profile::Calm, hosts, rails);
         setup.streams.fill(false);
@@ -113,7 +113,7 @@ impl Setup {
         }
     }
 
-    /// Draws other faults for the same cluster, and `times` the work and time.
+    /// Draws other faults for the same cluster, with `times` as much work and time.
     pub(crate) fn redraw(&self, seed: u64, times: u64) -> Setup {
         let rng = &mut Rng::new(seed, 1);
         let mut next = Setup {
@@ -182,8 +182,8 @@ fn draw_config(rng: &mut Rng) -> Config {
 /// meaning of all seeds.)
 const RAILS_DRAWN: usize = 8;
 
-/// In a quarter of the runs some rails have their own algorithm: a retransmission on another path
-/// is summed again.
+/// In a quarter of the runs, gives some rails their own algorithm, so that retransmissions on
+/// another path are summed again.
 fn draw_rail_algorithms(rng: &mut Rng) -> [Option<u8>; RAILS_MAX] {
     if !rng.one_in(4) {
         return [None; RAILS_MAX];

@@ -8,8 +8,8 @@ use crate::setup::profile::Profile;
 use crate::setup::writes::{draw_shuffles, draw_verbs, draw_writes};
 use marline_proto::FRAGMENT_MAX;
 
-/// Packets are held back so long at most: until what was sent again instead has been delivered and
-/// forgotten.
+/// Longest time for which packets are held back: long enough for their retransmissions to be
+/// delivered and forgotten.
 pub(crate) const LATE_NS: u64 = 300_000_000;
 
 /// Draws the faults of this profile.
@@ -131,15 +131,15 @@ fn draw_corruption(setup: &mut Setup) {
     setup.node.fragment_max = rng.pick(&[FRAGMENT_MAX, FRAGMENT_MAX, 448, 896, 4_032]);
     let w = &setup.weather;
     let weather = w.corrupt_head + w.corrupt_payload + w.truncate;
-    // Without sums damage would not be noticed.
+    // Without sums, damage would not be noticed.
     if weather == 0 && !setup.faults.iter().any(Fault::damages) {
         setup.node.summed = rng.pick(&[(0, u64::MAX), (100, 70_000)]);
     }
 }
 
-/// All rails of a host fail within a moment, and are told; the last to fail stays down for longer
-/// than peers wait, the others come back at once. What had fled to it has to flee back. From
-/// numbers of its own, too.
+/// Makes all rails of a host fail within a moment, with notice. The last one to fail stays down for
+/// longer than peers wait; the others come back at once, so traffic that moved to it must move
+/// back. From separate random numbers, too.
 fn draw_last_rail(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 7);
     if setup.rails < 2 || !rng.one_in(8) {
@@ -165,7 +165,7 @@ fn draw_last_rail(setup: &mut Setup) {
     setup.faults_end_ns = setup.faults_end_ns.max(long);
 }
 
-/// Draws rails whose links are connections: in a quarter of the seeds any rails, in the others only
+/// Draws rails whose links are connections: in a quarter of the seeds any rails, otherwise only
 /// rails that are streams anyway.
 fn draw_connections(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 21);
@@ -182,8 +182,8 @@ fn draw_connections(setup: &mut Setup) {
     setup.weather.breaks = rng.pick(&[0, 0, 100, 3_000]);
 }
 
-/// In a sixth of the seeds, of any profile, a rail is near. How long connections are silent before
-/// they break: not at all in a third, so short that none breaks for a short fault in others.
+/// In a sixth of the seeds, of any profile, makes a rail near. Also draws how long connections
+/// survive a network that carries nothing.
 pub(crate) fn draw_near(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 22);
     setup.silent_ns = rng.pick(&[0, 20_000_000, 200_000_000]);
@@ -198,8 +198,8 @@ pub(crate) fn draw_near(setup: &mut Setup) {
 }
 
 impl Setup {
-    /// A rail stands behind the one before it, as TCP does behind UDP by default: at the same
-    /// address, of streams, with connections, and writes in order.
+    /// Makes a rail the standby rail of the one before it, as TCP is of UDP by default: at the same
+    /// address, with streams, connections, and writes in order.
     pub fn set_standby(&mut self, rail: usize) {
         self.behind = Some(rail);
         for (of, behind) in [(rail - 1, false), (rail, true)] {
@@ -208,7 +208,7 @@ impl Setup {
         }
     }
 
-    /// Two rails of one address would have to move together.
+    /// Keeps standby rails from moving: two rails of one address would have to move together.
     pub(crate) fn fit_behind(&mut self) {
         if self.behind.is_some() {
             self.faults.retain(|f| !is_move(f));
@@ -220,9 +220,9 @@ fn is_move(fault: &Fault) -> bool {
     matches!(fault.what, Trouble::Move { .. })
 }
 
-/// In a quarter of the seeds that may have it a rail stands behind another. Where hosts fail, a
-/// firewall refuses what comes to the one before it, of a process that is stopped in half of the
-/// cases: what stands behind still answers.
+/// In a quarter of the suitable seeds, makes a rail the standby rail of another. If hosts fail, a
+/// firewall refuses packets to the preferred rail of a process, which is stopped in half of the
+/// cases; the standby rail still answers.
 pub(crate) fn draw_standby(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 45);
     let verbs = setup.verbs.iter().any(Option::is_some);
@@ -270,8 +270,8 @@ fn draw_flaps(setup: &mut Setup) {
     }
 }
 
-/// Rails that lose packets in one direction only, rails that get slow, and queues that hold far
-/// more than they should.
+/// Draws rails that lose packets in one direction only, rails that get slow, and queues that hold
+/// far more than they should.
 fn draw_slow_rails(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 12);
     if rng.one_in(8) {
@@ -297,7 +297,7 @@ fn draw_slow_rails(setup: &mut Setup) {
     }
 }
 
-/// Queues that do not move, some for longer than after which a rail is given up.
+/// Draws queues that do not move, some for longer than the time after which a rail is given up.
 fn draw_hung_queues(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 17);
     if !rng.one_in(8) {
@@ -313,8 +313,9 @@ fn draw_hung_queues(setup: &mut Setup) {
     }
 }
 
-/// Rails whose addresses change, in half of the cases those of two hosts at the same time. One rail
-/// stays where it is, if there are others, and none fails for long, so that all can be told.
+/// Draws rails whose addresses change; in half of the cases the rails of two hosts at the same
+/// time. If there are other rails, one stays where it is, and none fails for long, so that all
+/// peers can be told.
 fn draw_moves(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 30);
     let long = |f: &Fault| f.what.rail().is_some() && setup.outlasts_connections(f);
@@ -342,7 +343,7 @@ fn draw_moves(setup: &mut Setup) {
     }
 }
 
-/// Flows and connections are forgotten: of one rail, or of all of a host at once.
+/// Makes flows and connections be forgotten: of one rail, or of all rails of a host at once.
 fn draw_forgotten(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 48);
     if !rng.one_in(6) {
@@ -358,9 +359,9 @@ fn draw_forgotten(setup: &mut Setup) {
     }
 }
 
-/// In half of the seeds kernels ask for neighbours once a second, as they do; where peers are
-/// waited for longer than that, and no rail carries one direction alone for so long: an answer
-/// would never come by it.
+/// In half of the seeds, makes kernels ask for neighbours once a second, as real ones do. Only if
+/// peers wait for longer than that, and if no rail carries one direction alone for that long, since
+/// no answer would ever come by it.
 pub(crate) fn draw_neighbours(setup: &mut Setup) {
     const NEIGHBOUR_RESOLUTION_NS: u64 = 1_000_000_000;
     let mut faults = setup.faults.iter();
@@ -375,7 +376,7 @@ pub(crate) fn draw_neighbours(setup: &mut Setup) {
 }
 
 /// Draws a firewall that refuses packets to one rail of a host. In half of the cases the host's
-/// process is stopped meanwhile, so that its peers receive nothing but refusals.
+/// process is stopped meanwhile, so that its peers receive only refusals.
 fn draw_refusals(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 18);
     if setup.rails < 2 || !rng.one_in(12) {
@@ -434,11 +435,12 @@ fn draw_partial(setup: &mut Setup) {
     }
 }
 
-/// In the outages of a minute and more packets are few, and so is the work.
+/// Operations in outages of a minute and more, in which there are few packets.
 const OUTAGE_OPS: u32 = 60;
 
-/// All rails of a host carry nothing for 1 to 100 s, told or not, or refuse what comes for up to
-/// 3.5 s; peers may be silent for two minutes. In a third of the seeds a host dies as well.
+/// Makes all rails of a host carry nothing for 1 to 100 s, with notice or without, or refuse
+/// packets for up to 3.5 s; peers may be silent for two minutes. In a third of the seeds a host
+/// dies as well.
 fn draw_outages(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 50);
     setup.node.peer_timeout_ns = 120_000_000_000;
@@ -452,7 +454,7 @@ fn draw_outages(setup: &mut Setup) {
         to = from + rng.range(500, 3_500) * 1_000_000;
     }
     for rail in 0..setup.rails {
-        // Cables are pulled, and ports come back, one after the other.
+        // Cables are pulled, and ports come back, one after another.
         let apart = rng.below(20_000_000);
         let what = match kind {
             0 | 1 => Trouble::RailDown { host, rail, told },
@@ -479,8 +481,8 @@ fn draw_outages(setup: &mut Setup) {
     setup.faults_end_ns = setup.faults_end_ns.max(to + 20_000_000);
 }
 
-/// Draws a process that computes for longer than the peer timeout, and must not be called dead if
-/// it has a progress thread; or a process that is stopped for that long, and may be.
+/// Draws a process that computes for longer than the peer timeout, and must not be declared dead if
+/// it has a progress thread; or a process that is stopped for that long, and may be declared dead.
 fn draw_long_descheduled(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 13);
     if !rng.one_in(12) {
@@ -538,7 +540,7 @@ fn draw_host_faults(setup: &mut Setup, rng: &mut Rng) {
         setup.add((from_ns, to_ns), what);
     }
     if rng.one_in(12) {
-        // Longer than the peer timeout: both sides give each other up.
+        // Longer than the peer timeout: both sides declare each other dead.
         setup.may_die = true;
         let from_ns = rng.below(setup.faults_end_ns);
         let to_ns = from_ns + setup.node.peer_timeout_ns * 3 / 2;

@@ -30,7 +30,7 @@ pub struct Strike {
     pub rail: usize,
     /// True for the rail of the message's sender, false for its receiver's.
     pub senders: bool,
-    /// True if its owner is notified; otherwise its packets are lost silently.
+    /// True if the rail's owner is notified; otherwise its packets are lost silently.
     pub told: bool,
     /// Duration of the failure.
     pub lasts_ns: u64,

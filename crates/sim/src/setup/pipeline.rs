@@ -13,7 +13,7 @@ pub struct Machine {
     pub net: f64,
     /// Rate of copying (and summing) on either side.
     pub copy: f64,
-    /// Time per chunk beyond its bytes (LogP's gap).
+    /// Time per chunk in addition to its bytes (LogP's gap).
     pub gap_ns: f64,
 }
 
@@ -28,8 +28,8 @@ impl Machine {
         }
     }
 
-    /// Time from the grant to the last byte copied at the receiver. The sender starts copying with
-    /// its request, a round trip before the grant.
+    /// Time from the grant to the last byte copied at the receiver. The sender starts copying when
+    /// it sends the request, a round trip before the grant.
     pub fn play(&self, chunks: impl Iterator<Item = Chunk>) -> f64 {
         let (mut copied, mut wire, mut landed) = (-2.0 * self.latency_ns, 0.0f64, 0.0f64);
         for chunk in chunks {

@@ -29,7 +29,7 @@ impl Setup {
             self.node.summed = Config::default().summed;
             self.detect_damage();
         }
-        // Endpoints that hear nothing for that long declare each other dead.
+        // Endpoints that hear nothing for this long declare each other dead.
         let timeout_ns = self.node.peer_timeout_ns;
         self.may_die = faults.iter().any(|f| f.to_ns - f.from_ns >= timeout_ns);
     }

@@ -10,7 +10,7 @@ use crate::setup::profile::Profile;
 use marline_checksum::Algorithm;
 use marline_proto::Config;
 
-/// Delays of late writes: before, during and after the packets that resend their data.
+/// Delays of late writes: before, during and after the packets that retransmit their data.
 pub(crate) const LATE_NS: [u64; 4] = [300_000, 1_000_000, 5_000_000, 20_000_000];
 
 /// Draws the rails with remote writes and their false reports, from separate random numbers, so
@@ -27,8 +27,8 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
     setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);
     setup.registered_max = rng.pick(&[usize::MAX, usize::MAX, 3, 1]);
     if setup.topology == Topology::Mesh {
-        // All rails with writes deliver in order, or none does: rails with and without order do not
-        // reach each other.
+        // Either all rails with writes deliver in order or none does: rails with and without order
+        // do not reach each other.
         let ordered = rng.one_in(2);
         for (stream, &writes) in setup.streams.iter_mut().zip(&setup.writes) {
             *stream = if writes { ordered } else { *stream };
@@ -77,8 +77,8 @@ pub(crate) fn draw_lies(setup: &mut Setup, rng: &mut Rng) {
     }
 }
 
-/// Draws networks that reorder datagrams of direct writes. In some, the rails' sums ignore order;
-/// there nothing else is damaged, as such sums would miss some damage.
+/// Draws networks that reorder datagrams of direct writes. In some of them the rails' sums ignore
+/// order; then nothing else is damaged, since such sums would miss some damage.
 pub(crate) fn draw_shuffles(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 19);
     setup.direct_shuffled = setup.direct && rng.one_in(2);
@@ -124,7 +124,7 @@ pub(crate) fn draw_verbs(setup: &mut Setup) {
         }
     }
     setup.topology = Topology::Planes;
-    // Receive slots have the size of the longest packet, and there are a few.
+    // Receive slots have the size of the longest packet, and there are only a few.
     let longest = setup.datagram_max.iter().max().copied().unwrap_or(0) as u64;
     setup.socket_bytes = setup.socket_bytes.max(4 * (longest + TRUESIZE));
     setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);

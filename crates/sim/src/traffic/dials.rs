@@ -47,7 +47,7 @@ impl World {
         let cut = self.net.is_cut(start, target) || self.net.is_cut(target, start);
         // Queue pairs cannot refuse a connection request.
         let hosts = !self.setup.has_queue_pairs(rail) && self.setup.connects(target.1);
-        // Within a host there is no firewall.
+        // Inside a host there is no firewall.
         let wall = hosts && !to.kind.is_near() && self.net.refuses(target);
         let gone = !there && self.setup.refuses && !self.has_left(target, port_of(&to));
         let down = match there && self.setup.connects(target.1) && !cut && !wall {
@@ -63,7 +63,7 @@ impl World {
             self.net.stats.connected += 1;
             self.connections.up.insert(end_of(e, rail, &to), to);
             self.begin_light(start, target);
-            // A new connection ends the one that the other end still considers established.
+            // A new connection ends an older one that the other end still considers established.
             let other = self.connections.unreadable.keys().copied();
             let other: Vec<End> = other
                 .filter(|end| {
@@ -77,7 +77,7 @@ impl World {
 
     /// Time at which a packet given to its connection at `at` leaves; `None` if there is no
     /// connection. While the network carries nothing the packet waits; if that lasts too long the
-    /// connection breaks. Sometimes a connection breaks without visible reason.
+    /// connection breaks. Now and then a connection breaks without a visible reason.
     pub(crate) fn departure_time(
         &mut self,
         e: u32,
@@ -109,8 +109,8 @@ impl World {
         None
     }
 
-    /// The time until which a connection holds data given to it at present: the network carries
-    /// nothing, and recovers before the connection breaks.
+    /// The time until which a connection holds data given to it now, if the network carries nothing
+    /// and recovers before the connection breaks.
     pub(crate) fn held_until(
         &self,
         rail: usize,
@@ -166,7 +166,7 @@ impl World {
                 from == (host, rail) || to == (host, rail)
             });
         }
-        // A firewall resets connections, too.
+        // A firewall resets connections as well.
         if let Trouble::Refuse { host, rail } = *what {
             let resets = starts && self.setup.connects(rail) && !self.setup.has_queue_pairs(rail);
             for other in (0..self.setup.hosts).filter(|_| resets) {

@@ -64,8 +64,8 @@ impl World {
         None
     }
 
-    /// Holds a batch for a closed connection. The bytes of a write are copied, so that the write is
-    /// over at once.
+    /// Holds a batch for a closed connection. The bytes of a write are copied, so that the write
+    /// ends at once.
     fn hold_batch(&mut self, e: u32, way: Way, mut out: Out) {
         if let Some(mut write) = out.write.take() {
             let mut bytes = Vec::new();

@@ -1,5 +1,5 @@
 //! A network that forgets flows and connections, like a restarted firewall or address translator:
-//! existing ones of a rail become black holes, new ones pass.
+//! existing ones become black holes, new ones pass.
 
 use crate::machine::connections::{End, Way};
 use crate::machine::out::Out;
@@ -15,8 +15,8 @@ impl Setup {
 }
 
 impl World {
-    /// The network forgets what passes a rail of a host. Nothing of queue pairs: they pass no
-    /// firewall that keeps state, and their datagrams have no other flow to take.
+    /// Makes the network forget what passes a rail of a host. Queue pairs are unaffected: they pass
+    /// no firewall that keeps state, and their datagrams have no other flow to take.
     pub(crate) fn forget(&mut self, at: (usize, usize)) {
         if self.setup.verbs[at.1].is_some() {
             return;
@@ -49,7 +49,7 @@ impl World {
         self.flows.leave((e, (start, target), ports))
     }
 
-    /// An end replaces a connection that carries nothing, transparently for its users.
+    /// Replaces a connection that carries nothing by a new one, without notice to its users.
     pub(crate) fn replace(&mut self, e: u32, start: (usize, usize), target: (usize, usize)) {
         let (there, back) = ((start, target), (target, start));
         let stuck = &self.connections.stuck;

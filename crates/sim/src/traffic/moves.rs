@@ -1,5 +1,5 @@
 //! Rails with a changing address: an interface loses its address and gets another one later. The
-//! owner learns both, and uses the new address in its next turn. A port represents an address.
+//! owner learns of both, and uses the new address in its next turn. A port represents an address.
 
 use crate::machine::out::News;
 use crate::setup::choices::Setup;
@@ -18,7 +18,7 @@ impl Endpoint {
     }
 
     /// Updates a process's published address when another process starts: all rails in the old
-    /// address may have moved, and a newcomer would not reach it.
+    /// address may have moved, and the new process would not reach any.
     pub(crate) fn show_card(&mut self) {
         let name = self.engine.ep_name(self.ep);
         if let Some((blob, len)) = name.filter(|_| self.alive && !self.closed) {
@@ -48,7 +48,7 @@ impl Setup {
 }
 
 impl World {
-    /// A rail loses its address, or its interface gets another one.
+    /// Makes a rail lose its address, or its interface get another one.
     pub(crate) fn send_elsewhere(&mut self, (host, rail): (usize, usize), to: u16, goes: bool) {
         let Some(e) = self.on_host[host].filter(|&e| !self.eps[e as usize].closed) else {
             return;

@@ -20,7 +20,7 @@ impl Setup {
 }
 
 impl World {
-    /// A rail loses its carrier, or gets it back.
+    /// Makes a rail lose its carrier, or get it back.
     pub(crate) fn carrier(&mut self, (host, rail): (usize, usize), goes: bool) {
         if !self.setup.has_neighbours(rail) {
             return;
@@ -32,7 +32,7 @@ impl World {
             }
             return;
         }
-        // A process may have sent something after that.
+        // A process may have sent something in the meantime.
         for to in (0..self.setup.hosts).filter(|&to| to != host) {
             if self.net.rng.one_in(2) {
                 let way = ((host, rail), (to, rail));
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// A rail announces its address: waiting requesters learn it.
+    /// A rail announces its address: hosts that wait for it learn it.
     pub(crate) fn tell_neighbours(&mut self, at: (usize, usize)) {
         let asking = self.net.unknown.iter().filter(|way| way.1 == at);
         for way in asking.copied().collect::<Vec<Way>>() {

@@ -7,17 +7,18 @@ use crate::setup::profile::Profile;
 use crate::world::state::World;
 use marline_proto::{Evidence, PathState};
 
-/// Uptime after which a rail had the time to ask for its neighbours (`uptime.rs` of proto).
+/// Uptime in which a rail certainly could resolve its neighbours' addresses (`uptime.rs` of proto).
 const STEADY_NS: u64 = 3_000_000_000;
-/// Durations after which refusals prove the end of a process: of packets and connections together,
-/// and of one kind alone (`rail_events.rs` of proto).
+/// Durations after which refusals prove the end of a process: if packets and connections are
+/// refused, and if only one kind is (`rail_events.rs` of proto).
 const BOTH_NS: u64 = 400_000_000;
 const ONE_KIND_NS: u64 = 4_000_000_000;
 
 impl World {
-    /// Longest time until a host declares a peer dead that is silent since `since`: the timeout, a
-    /// fifth of it between probes, and ticks of a computing application; after an outage of rails,
-    /// until these could send probes and the next check, up to three timeouts.
+    /// Longest time until a host declares a peer dead that has been silent since `since`: the
+    /// timeout, a fifth of it between probes, and ticks of a computing application. After an outage
+    /// of rails, also the time until these could send probes and the next check, up to three
+    /// timeouts.
     pub(crate) fn told_within_ns(&self, host: usize, since: u64) -> u64 {
         let timeout = self.setup.node.peer_timeout_ns;
         let usual = timeout * 5 / 4 + 50_000_000;
@@ -37,7 +38,7 @@ impl World {
         told + self.down_ns(host, since)
     }
 
-    /// Longest time that rails of a host have been down since then.
+    /// Longest time for which rails of a host have been down after `since`.
     fn down_ns(&self, of: usize, since: u64) -> u64 {
         let spans = self.setup.faults.iter().filter(|f| match f.what {
             Trouble::RailDown { host, .. } | Trouble::Move { host, .. } => host == of,
@@ -52,7 +53,7 @@ impl World {
     /// paths are unknown to `e`.)
     pub(crate) fn every_path_refuses(&self, e: u32, other: u32, evidence: Evidence) -> bool {
         let least_ns = match evidence {
-            // No firewall of the simulator's does that.
+            // No firewall of the simulator causes such evidence.
             Evidence::NoSuchName | Evidence::Ended | Evidence::OneProcess => return false,
             Evidence::Both => BOTH_NS,
             Evidence::Packets | Evidence::Connections => {
@@ -65,7 +66,7 @@ impl World {
             let Some(node) = core.node(ep.ep) else { return };
             node.for_each_peer(|_, id, _, paths| {
                 let proven = paths.filter(|p| p.2 != PathState::Unproven);
-                // The standby rail of a rail that worked has a known address and counts, too.
+                // The standby rail of a rail that worked has a known address, and counts too.
                 let behind = |rail| self.setup.behind.filter(|&b| b == rail + 1);
                 let of = |rail: usize| [Some(rail), behind(rail)].into_iter().flatten();
                 let open = |rail| of(rail).any(|rail| self.refused_ns((host, rail)) < least_ns);
@@ -83,12 +84,12 @@ impl World {
             _ => false,
         };
         let spans = self.setup.faults.iter().filter(of_rail);
-        // Its last refusals are still in flight.
+        // The last refusals are still in flight.
         let lasted = |f: &Fault| self.now.min(f.to_ns + LATE_NS).saturating_sub(f.from_ns);
         spans.map(lasted).sum()
     }
 
-    /// True if no packet of `e` reached `other`, or none of `other`'s came back, for long: each
+    /// True if for long no packet of `e` reached `other`, or no packet of `other` came back: each
     /// path that `e` knows was cut. (A peer never heard is known by the two rails in its address.)
     pub(crate) fn is_cut_off(&self, e: u32, other: u32) -> bool {
         let (ep, there) = (&self.eps[e as usize], &self.eps[other as usize]);
@@ -107,8 +108,8 @@ impl World {
     }
 
     /// True if one fault has blocked all packets from one rail to another for half of the timeout
-    /// for silent peers, and until so recently that no probe need have been sent since: at their
-    /// rarest, fifty probes are sent in that time.
+    /// for silent peers, and until so recently that perhaps no probe was sent since: at their
+    /// rarest, fifty probes are sent in that timeout.
     fn is_cut_long(&self, from: (usize, usize), to: (usize, usize)) -> bool {
         let timeout = self.setup.node.peer_timeout_ns;
         // In this profile outages are shorter than the timeout by much more than probes need.

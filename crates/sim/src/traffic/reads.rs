@@ -1,4 +1,4 @@
-//! Remote reads over simulated reliable connections (RDMA read): they land late, partially or
+//! Remote reads over simulated reliable connections (RDMA read). They may land late, in part or
 //! never, are refused if the memory is closed, and end with the connection. No memory is read or
 //! written after its return to the application.
 
@@ -130,7 +130,7 @@ impl World {
         self.read_over(reading.e, &reading.read, false);
     }
 
-    /// A read has reached the memory that it reads.
+    /// Serves a read that has reached the memory to be read.
     fn serve_read(&mut self, mut reading: Reading) {
         let read = reading.read;
         let target = target_of(&read.to);
@@ -234,7 +234,7 @@ impl World {
         self.wake(e, self.now + 500);
     }
 
-    /// Ends all reads of one end of a broken connection; parts of reads in flight have landed.
+    /// Ends all reads of one end of a broken connection; parts of them may have landed.
     pub(crate) fn flush_reads(&mut self, (e, rail, target, _): End) {
         let of = |reading: &Reading| {
             (reading.e, reading.read.rail, target_of(&reading.read.to)) == (e, rail, target)

@@ -11,7 +11,7 @@ use marline_rails::{RailEvent, RailFault};
 use marline_wire::{DirectHead, Packet};
 
 impl World {
-    /// A batch of endpoint `e` is about to leave: the rail may fail.
+    /// A batch of endpoint `e` is about to leave: makes the rail fail if the batch is the trigger.
     pub(crate) fn strike(&mut self, e: u32, out: &Out) {
         let Some(strike) = self.setup.strike.filter(|s| s.rail == out.rail) else {
             return;
@@ -28,7 +28,7 @@ impl World {
         self.fail(struck, &strike);
     }
 
-    /// The destination endpoint of a batch that contains this moment.
+    /// The destination endpoint of a batch that is the trigger.
     fn shows(&self, moment: Moment, e: u32, out: &Out) -> Option<u32> {
         let head = DirectHead::parse(&out.bytes).filter(|_| out.direct);
         let bytes = head

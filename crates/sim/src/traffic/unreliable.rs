@@ -3,8 +3,8 @@
 //!
 //! Each part of a write has an immediate, which arrives after the part has landed. Sometimes an
 //! immediate alone is lost, or a rail reports falsely: the immediate precedes the bytes or arrives
-//! without them. The packet that reports the writes is accepted when all immediates have arrived,
-//! as decided by the rails' own code. A replaced connection continues the numbering.
+//! without them. The packet that reports the writes is accepted when all immediates have arrived;
+//! the rails' own code decides that. A replaced connection continues the numbering.
 
 use crate::machine::out::OutWrite;
 use crate::machine::place::target_of;
@@ -17,7 +17,8 @@ use marline_wire::RailAddr;
 use std::ops::Range;
 
 impl OutWrite {
-    /// The separately written parts of its bytes; a single part without immediates.
+    /// The parts of a write's bytes, which are written separately; a single part without
+    /// immediates.
     pub(crate) fn parts(&self) -> Vec<Range<usize>> {
         let mut lens: Vec<usize> = self.pieces.iter().map(|p| p.1).collect();
         if self.call.is_none() {

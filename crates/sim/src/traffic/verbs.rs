@@ -18,7 +18,7 @@ use crate::world::state::{Next, World};
 use marline_rails::RemoteWrites;
 use marline_wire::RailAddr;
 
-/// Longest delays until the other end learns that a connection is down.
+/// Longest delays after which the other end learns that a connection is down.
 const HEARS_LATE_NS: [u64; 3] = [100_000, 3_000_000, 30_000_000];
 
 impl World {
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// The part of a write that lands after its connection broke; `None`: nothing.
+    /// The part of a write that lands after its connection broke; `None`: no part.
     pub(crate) fn lands_broken(
         &mut self,
         rail: usize,

@@ -106,7 +106,7 @@ impl World {
         let len: usize = write.pieces.iter().map(|p| p.1).sum();
         let (from, target) = (self.eps[e as usize].host, target_of(&out.to));
         let start = (from, out.rail);
-        // In order with the packet that reports it.
+        // The write stays in order with the packet that reports it.
         let heals = self.held_until(out.rail, start, target);
         let leaves = heals.map_or(at, |heals| at.max(heals + 1));
         let parts = write.parts();
@@ -165,8 +165,8 @@ impl World {
         if immediate.is_some() && (lost || partly) && bytes.len() > PACKET {
             self.stick(e, start, target);
         }
-        // The immediate comes with the bytes, or alone if the rail reports falsely or the bytes are
-        // late; or it is lost alone.
+        // The immediate comes with the bytes, or, if the rail reports falsely or the bytes are
+        // late, before them; or it alone is lost.
         let said = immediate.filter(|_| fate.said && !self.rng.ppm(self.net.weather.drop));
         let alone = said.filter(|_| fate.late || lost);
         let flights = [
@@ -197,7 +197,7 @@ impl World {
     }
 
     /// Reads the bytes to write from the memory of a send or region in progress. Copies in the
-    /// engine's log are not accessible here: their message determines the contents.
+    /// engine's log are not accessible here; their message determines the contents.
     pub(crate) fn read_pieces(
         &self,
         e: u32,
@@ -367,8 +367,8 @@ impl World {
         }
     }
 
-    /// Records a written fragment if its sum matches the memory. In a window other bytes may be
-    /// there meanwhile, although the node accepted the fragment: see `settle_overwritten`.
+    /// Records a written fragment if its sum matches the memory. In a window the memory may have
+    /// other bytes by now, although the node accepted the fragment: see `settle_overwritten`.
     pub(crate) fn land_written(
         &mut self,
         (e, src): (u32, u32),
@@ -414,9 +414,9 @@ impl World {
     }
 
     /// Decides, at the end of an engine call, about accepted writes into windows whose bytes are no
-    /// longer there. They count if the node admitted another writer to the place, even later in the
-    /// same call (seeds 19011451, 19016395: both were written; 36005467: the memory was poisoned
-    /// for the other write, of which no byte had come).
+    /// longer there. Such a write counts if the node admitted another writer to the place, even
+    /// later in the same call (seeds 19011451, 19016395: both were written; 36005467: the memory
+    /// was poisoned for the other write, of which no byte had come).
     pub(crate) fn settle_overwritten(&mut self, e: u32) {
         for (uid, offset, len) in std::mem::take(&mut self.eps[e as usize].windows.overwritten) {
             let msg = &mut self.truth.msgs[uid as usize];

@@ -12,13 +12,13 @@ const ENDPOINTS_MAX: u32 = 64;
 /// The credit in one direction of a pair.
 #[derive(Clone)]
 struct Pair {
-    /// Number of the first unsent message, and the sent ones after it (long messages wait while
-    /// short ones pass).
+    /// Number of the first unsent message, and the messages after it that were sent (long messages
+    /// wait while short ones pass).
     next: u32,
     ahead: BTreeSet<u32>,
     /// Credit used by sent messages, in bytes.
     used: u64,
-    /// The most that the receiver ever granted, whether or not the frame arrived.
+    /// The most that the receiver ever granted, even if the frame did not arrive.
     told: u64,
 }
 

@@ -54,8 +54,8 @@ const TYPES: [(u8, Class, usize); 14] = [
     (15, Class::Integer, 16),
 ];
 
-/// Operations: the first few apply to all types, those before [`OF_REALS`] to integers and reals,
-/// all to integers.
+/// Operations: the first few apply to all types, further ones before [`OF_REALS`] to integers and
+/// reals, the rest to integers.
 const OPERATIONS: [(AtomicKind, u8); 19] = [
     (Plain, op::SUM),
     (Plain, op::DIFF),
@@ -132,7 +132,7 @@ pub(crate) fn after(
     let than_here = |bytes: &[u8]| order(datatype, bytes, here);
     let takes = match op {
         op::WRITE => true,
-        // NaN compares as neither and is replaced.
+        // NaN is neither less nor greater, and is replaced.
         op::MAX => matches!(than_here(operand), None | Some(Greater)),
         op::MIN => matches!(than_here(operand), None | Some(Less)),
         op::CSWAP => than_here(compare) == Some(Equal),
@@ -168,7 +168,7 @@ fn of(datatype: u8) -> (Class, usize) {
 /// The order of two elements, if comparable.
 fn order(datatype: u8, a: &[u8], b: &[u8]) -> Option<Ordering> {
     let (class, size) = of(datatype);
-    // Signed types have even numbers: flipping the sign bit makes their order that of unsigned
+    // Signed types have even numbers. Flipping the sign bit makes their order that of unsigned
     // numbers.
     let sign = (datatype % 2 == 0) as u128;
     let place = |bytes: &[u8]| number(bytes) ^ sign << (8 * size - 1);

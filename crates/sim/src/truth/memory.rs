@@ -1,6 +1,6 @@
-//! Operations of an endpoint and the application's memory. It is real memory, as engines follow
-//! pointers. Wrong writes are detected by its contents: guards on both sides, a filler where
-//! nothing was received, and, after an operation's end, a poison that must stay.
+//! Operations of an endpoint and the application's memory, which is real memory, since engines
+//! follow pointers. Its contents reveal wrong writes: guards on both sides, a filler where nothing
+//! was received, and, after an operation's end, a poison that must stay.
 
 use crate::base::content::Content;
 use crate::truth::messages::Match;
@@ -15,25 +15,26 @@ const GUARD_BYTE: u8 = 0xee;
 pub(crate) const FILLER: u8 = 0xc3;
 const FILLED: usize = 8_192;
 const FILLED_AT_END: usize = 1_024;
-/// The poison written to a returned buffer: over the whole first and last `POISONED` bytes, and a
+/// The poison written to a returned buffer: over its whole first and last `POISONED` bytes, and a
 /// line in each `STRIDE` between them, so that any write of a packet's length hits poison. (Shorter
-/// writes may be missed. Poisoning all bytes costs noticeable time.)
+/// writes may be missed; poisoning all bytes would cost much time.)
 const POISON: u8 = 0x5a;
 const POISONED: usize = 2_048;
 const STRIDE: usize = 1_024;
 const LINE: usize = 64;
-/// Sizes of memory blocks: powers of two from this one, with three sizes between successive powers
-/// above `FINE`. Most receives have room for 128 KiB and their guards.
+/// Sizes of memory blocks: powers of two from this one on, with three more sizes between successive
+/// powers above `FINE`. Most receives have room for 128 KiB and their guards.
 const LEAST: usize = 256;
 const FINE: usize = 64 << 10;
-/// Bytes of free blocks kept per thread, as much as a cluster's operations have open at once.
-/// (Clearing new blocks dominates the time otherwise.)
+/// Bytes of free blocks kept per thread: as many as a cluster's operations have open at once.
+/// (Otherwise clearing new blocks would dominate the time.)
 const SPARE_BYTES: usize = 1 << 30;
 /// Bytes of finished buffers that are watched.
 const GRAVEYARD_BYTES: usize = 8 << 20;
 /// Most places at which an operation's memory is split.
 pub const CUTS_MAX: usize = 6;
-/// Bytes poisoned at the end of an operation or after a failure (its buffer may be longer).
+/// Bytes poisoned at the end of an operation or after a failure (the operation's buffer may be
+/// longer).
 pub(crate) const SCRAP: usize = 65_536;
 
 /// Ranges of a buffer, from and to.
@@ -76,8 +77,8 @@ impl Spare {
     }
 }
 
-/// The memory of an operation. Blocks are not freed during a run, so that a wrong write of an
-/// engine is detected and does no other harm.
+/// The memory of an operation. No block is freed during a run, so that a wrong write of an engine
+/// is detected and does no other harm.
 #[derive(Debug, Default)]
 pub struct Buffer {
     block: Vec<u8>,
@@ -196,7 +197,7 @@ impl Buffer {
         self.block[GUARD + from..GUARD + to].fill(Buffer::KEPT);
     }
 
-    /// The engine has finished with a range: the application reuses it.
+    /// Poisons a range that the engine has finished with, since the application may reuse it.
     pub fn poison(&mut self, from: usize, to: usize) {
         let (from, to) = (from.min(self.len), to.min(self.len));
         if from < to {
@@ -309,8 +310,8 @@ fn marks(from: usize, to: usize) -> impl Iterator<Item = (usize, usize)> {
     [(from, start), (end, to)].into_iter().chain(lines)
 }
 
-/// True if all bytes have this value: the first one has, and each other equals the one before. (The
-/// C library compares with wider registers than a loop.)
+/// True if all bytes have this value: the first byte has it, and each other byte equals the one
+/// before. (The C library compares with wider registers than a loop.)
 fn all_are(bytes: &[u8], value: u8) -> bool {
     match bytes {
         [] => true,
@@ -336,7 +337,7 @@ pub struct RetiredBuffers {
 }
 
 impl RetiredBuffers {
-    /// Adds an operation's buffer; an older one may be found damaged.
+    /// Adds an operation's buffer; finds out if an older one was damaged.
     pub fn tear_down(&mut self, handle: u32, buffer: Buffer) -> Result<(), (u32, &'static str)> {
         self.bytes += buffer.block.len();
         self.buffers.push_back((handle, buffer));
@@ -376,7 +377,7 @@ pub enum OpKind {
     Send {
         /// The message.
         uid: u32,
-        /// True if its entry means delivery, false if it means that the buffer is free.
+        /// True if the send's entry means delivery; false if it means that the buffer is free.
         delivery: bool,
         /// True if the engine owns the buffer until the entry.
         held: bool,
@@ -391,22 +392,22 @@ pub enum OpKind {
     Put {
         /// The target.
         dst: u32,
-        /// The message of its first segment, or `NONE` without bytes.
+        /// The message of the write's first segment; `NONE` for a write without bytes.
         uid: u32,
         /// Number of messages from `uid` on, one per segment.
         pieces: u32,
         /// True if success writes an entry.
         entry: bool,
-        /// Data that follows after all bytes.
+        /// Remote CQ data, which follows after all bytes.
         data: Option<u64>,
     },
     /// An atomic operation.
     Atomic(Box<AtomicOp>),
     /// Memory open to peers.
     Window,
-    /// A peek; matching messages may be claimed.
+    /// A peek; the message that it finds may be claimed.
     Peek {
-        /// The message that it must find.
+        /// The message that the peek must find.
         want: Option<u32>,
         /// True if the message is claimed.
         claim: bool,
@@ -418,7 +419,7 @@ pub enum OpKind {
 /// A receive.
 #[derive(Debug, Default)]
 pub struct RecvOp {
-    /// The source that it names, if any.
+    /// The source that the receive names, if any.
     pub source: Option<u32>,
     /// Ignored tag bits.
     pub ignore: u64,
@@ -439,7 +440,7 @@ pub struct ReadOp {
     pub server: u32,
     /// The base of the expected content.
     pub base: u64,
-    /// Offset of its bytes in the operation.
+    /// Offset of the read bytes in the operation.
     pub from: u64,
     /// Length.
     pub len: u64,
@@ -447,7 +448,7 @@ pub struct ReadOp {
     pub key: u64,
     /// Address in the request.
     pub addr: u64,
-    /// The window that the read is meant for or admitted to, if any.
+    /// The window for which the read is meant or to which it was admitted, if any.
     pub window: u32,
     /// Offset in the window.
     pub at: u64,
@@ -466,7 +467,7 @@ pub struct ReadOp {
 /// An operation. Its context is its index plus one.
 #[derive(Debug)]
 pub struct Op {
-    /// Its kind.
+    /// The operation's kind.
     pub kind: OpKind,
     /// The operation's memory.
     pub buffer: Buffer,
@@ -482,7 +483,8 @@ pub struct Op {
 mod tests {
     use super::*;
 
-    /// Every byte at the ends of a returned buffer, and any packet's length between them.
+    /// Every byte at the ends of a returned buffer is checked, and any packet's length between
+    /// them.
     #[test]
     fn a_late_write_is_noticed() {
         let len = 20_000;

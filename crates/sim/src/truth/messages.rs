@@ -1,5 +1,5 @@
 //! The truth of a run: every message from posting to delivery, and MPI's matching rules in their
-//! plainest form. The protocol is checked against it.
+//! simplest form. The protocol is checked against it.
 
 use crate::base::table::Table;
 use crate::truth::credit::Credits;
@@ -14,7 +14,7 @@ pub struct Put {
     pub key: u64,
     /// Address in the request.
     pub addr: u64,
-    /// The window that the write is meant for or admitted to, if any.
+    /// The window for which the write is meant or to which it was admitted, if any.
     pub window: u32,
     /// Offset in the window.
     pub at: u64,
@@ -28,13 +28,13 @@ pub struct Put {
     pub loose: bool,
     /// True if the place was untouched on admission, so that its reader sees the bytes arrive.
     pub polled: bool,
-    /// The range in which its reader has stored other bytes.
+    /// The range in which the place's reader has stored other bytes.
     pub kept: Option<(u64, u64)>,
     /// Data for the target's queue, carried by this message.
     pub data: Option<u64>,
     /// Bytes of the write after which the data follows.
     pub trails: usize,
-    /// True if this is the whole operation, which is counted with it.
+    /// True if the message is the whole operation, and is counted with it.
     pub alone: bool,
 }
 
@@ -74,31 +74,31 @@ pub struct Msg {
     pub data: Option<u64>,
     /// Length in bytes.
     pub len: u64,
-    /// Start of its content.
+    /// Start of the message's content.
     pub base: u64,
     /// The target, for a remote write.
     pub put: Option<Put>,
-    /// The RPC, for a message between engines; `len` is then the length of its write, if any.
+    /// The RPC, for a message between engines; `len` is then the length of the RPC's write, if any.
     pub call: Option<Box<Call>>,
-    /// Blocks that landed with a matching sum: the first 64 (few messages have more), and the
+    /// Blocks that landed with a correct sum: the first 64 (few messages have more), and the
     /// others.
     landed: u64,
     beyond: Vec<u64>,
-    /// True if a packet with its head passed the receiver's checks.
+    /// True if a packet with the message's head passed the receiver's checks.
     pub head_seen: bool,
     /// True if the message went through matching.
     pub arrived: bool,
-    /// The matching receive, with the room there.
+    /// The matching receive, and the room in it.
     pub matched: Option<(u32, u64)>,
     /// Ordinal among matched messages.
     pub match_order: u32,
-    /// True if it was claimed and discarded.
+    /// True if the message was claimed and discarded.
     pub discarded: bool,
     /// True if the receive's completion came.
     pub delivered: bool,
-    /// The result in the send's completion, once it came.
+    /// The result in the send's completion, after it came.
     pub send_done: Option<bool>,
-    /// True if no receive is needed any more.
+    /// True if the message needs no receive any more.
     settled: bool,
 }
 
@@ -232,8 +232,8 @@ impl Truth {
         uid
     }
 
-    /// The message posted last from one endpoint to another, a call, goes in the one before it;
-    /// `None`: that is no call.
+    /// Puts the last RPC from one endpoint to another into the RPC before it; `None`: one of them
+    /// is no RPC.
     pub(crate) fn join(&mut self, uid: u32) -> Option<()> {
         let (src, dst) = (self.msgs[uid as usize].src, self.msgs[uid as usize].dst);
         let list = self.pairs.get_mut(&(src, dst))?;
@@ -252,7 +252,8 @@ impl Truth {
         Some(())
     }
 
-    /// The operation of a message is refused: the answer names it, if its call is shared.
+    /// Notes that the operation of a message was refused. If its RPC is shared, the answer names
+    /// it.
     pub(crate) fn refuse(&mut self, uid: u32) {
         let call = self.msgs[uid as usize].call.as_ref();
         let within = call.and_then(|call| call.within);
@@ -267,7 +268,7 @@ impl Truth {
         }
     }
 
-    /// The message needs no (further) receive.
+    /// Notes that the message needs no further receive.
     pub fn settle(&mut self, uid: u32) {
         let msg = &mut self.msgs[uid as usize];
         if !msg.settled {
@@ -292,13 +293,13 @@ impl Truth {
 /// A posted receive in the plain model.
 #[derive(Clone, Debug)]
 pub struct PlainRecv {
-    /// Its handle.
+    /// The receive's handle.
     pub handle: u32,
-    /// The source that it names, if any.
+    /// The source that the receive names, if any.
     pub source: Option<u32>,
     /// Tag and ignored bits.
     pub tag: Option<(u64, u64)>,
-    /// Bytes of its buffer.
+    /// Bytes of the receive's buffer.
     pub capacity: u64,
     /// Multi-receive: minimum of free space.
     pub multi_min: Option<u64>,
@@ -333,22 +334,22 @@ pub struct Match {
     pub uid: u32,
     /// Receive.
     pub handle: u32,
-    /// Offset in its buffer.
+    /// Offset in the receive's buffer.
     pub base: u64,
-    /// Room from there.
+    /// Room from that offset on.
     pub room: u64,
 }
 
 /// Posted receives and unexpected messages of one endpoint, as plain lists.
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// Posted receives, oldest first (mostly the first one matches).
+    /// Posted receives, oldest first (usually the first one matches).
     pub posted: VecDeque<PlainRecv>,
     /// Unexpected messages, oldest first.
     pub unexpected: Vec<u32>,
     /// True if a death ends receives from any source.
     pub any_source_fails: bool,
-    /// True after a death that has not ended a receive yet.
+    /// True after a death, until it has ended a receive.
     pub news: bool,
 }
 
@@ -419,7 +420,7 @@ impl Plain {
             .find(|&uid| recv.accepts(&msgs[uid as usize]))
     }
 
-    /// Cancels an unmatched receive; returns whether it was there.
+    /// Cancels an unmatched receive. Returns whether it was there.
     pub fn cancel(&mut self, handle: u32) -> bool {
         let at = self.posted.iter().position(|p| p.handle == handle);
         at.map(|at| self.posted.remove(at)).is_some()
@@ -448,7 +449,7 @@ impl Plain {
         told.iter().map(|p| p.handle).collect()
     }
 
-    /// True if a death before its posting ends the receive just posted.
+    /// True if a death before its posting ends the receive that was just posted.
     pub fn is_news(&mut self, handle: u32) -> bool {
         let told = |p: &&PlainRecv| p.handle == handle && p.is_told();
         let news = self.news && self.posted.back().filter(told).is_some();

@@ -13,21 +13,21 @@ pub(crate) const SHORT_MAX: u64 = 4_072;
 pub struct Call {
     /// The RPC's bytes.
     pub bytes: Vec<u8>,
-    /// Its purpose.
+    /// The RPC's purpose.
     pub ask: Ask,
-    /// True if it was executed (for an answer: received).
+    /// True if the RPC was executed (for an answer: received).
     pub done: bool,
-    /// True if its answer was received.
+    /// True if the RPC's answer was received.
     pub answered: bool,
-    /// Messages of the operations that follow its own in the RPC, in their order.
+    /// Messages of the operations that follow the RPC's own operation in the RPC, in order.
     pub joined: Vec<u32>,
-    /// Message of the RPC that carries this operation, and its place there.
+    /// Message of the RPC that carries this operation, and the operation's place there.
     pub within: Option<(u32, u16)>,
-    /// The message of its answer.
+    /// The message of the RPC's answer.
     pub answer: Option<u32>,
-    /// The next call is a part of the same operation.
+    /// The next RPC is a part of the same operation.
     pub more: bool,
-    /// The address behind its last operation.
+    /// The address after the RPC's last operation.
     end: u64,
 }
 
@@ -36,11 +36,11 @@ pub struct Call {
 pub enum Ask {
     /// A write.
     Put,
-    /// An atomic operation of its sender, or this part of it.
+    /// A part of an atomic operation of the RPC's sender: operation, part.
     Atomic(u32, usize),
     /// The answer to this message.
     Answer(u32),
-    /// A read of zero bytes by its sender.
+    /// A read of zero bytes by the RPC's sender.
     Read(u32),
     /// The report that an operation in parts has ended.
     Over,
@@ -62,7 +62,8 @@ impl Call {
         })
     }
 
-    /// Takes the operation of another call, of message `uid`, behind its own; its place there.
+    /// Adds the operation of another RPC, of message `uid`, behind this RPC's operations; returns
+    /// its place.
     pub(crate) fn join(&mut self, uid: u32, (other, more): (&[u8], bool)) -> u16 {
         let (addr, payload) = place_of(other);
         let length = |payload: &[u8], more| 2 * payload.len() as u64 + u64::from(more);
@@ -82,7 +83,7 @@ impl Call {
         self.joined.len() as u16
     }
 
-    /// True if `payload` is what it has at `offset`.
+    /// True if the RPC has the bytes `payload` at `offset`.
     pub fn has(&self, offset: u64, payload: &[u8]) -> bool {
         let from = offset as usize;
         self.bytes.get(from..from + payload.len()) == Some(payload)
@@ -92,14 +93,15 @@ impl Call {
 /// Bytes before the payload of a call: key, address, data.
 const HEAD: usize = 24;
 
-/// The address that a call names, and its payload.
+/// The address that an RPC names, and its payload.
 fn place_of(bytes: &[u8]) -> (u64, &[u8]) {
     let addr = bytes[8..16].iter().rev();
     let addr = addr.fold(0, |addr, &byte| addr << 8 | u64::from(byte));
     (addr, &bytes[HEAD..])
 }
 
-/// Adds a number in groups of seven bits, the lowest first, each but the last with its top bit set.
+/// Appends a number in groups of seven bits, the lowest first; all but the last have their top bit
+/// set.
 fn push_number(bytes: &mut Vec<u8>, number: u64) {
     let rest = number >> 7;
     bytes.push(number as u8 & 127 | if rest > 0 { 128 } else { 0 });
@@ -108,7 +110,7 @@ fn push_number(bytes: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// The bytes of a request before its payload.
+/// The bytes that precede a request's payload.
 pub(crate) fn head_of(key: u64, addr: u64, data: Option<u64>) -> Vec<u8> {
     let words = [key, addr, data.unwrap_or(0)];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -121,7 +123,7 @@ pub struct AtomicOp {
     pub dst: u32,
     /// The operation itself.
     pub what: Atomic,
-    /// Its RPCs, each with a part of the operation.
+    /// The RPCs of the operation, each with a part of it.
     pub parts: Vec<Part>,
     /// True if success writes an entry.
     pub entry: bool,
@@ -132,11 +134,11 @@ pub struct AtomicOp {
 /// A part of an atomic operation.
 #[derive(Debug)]
 pub struct Part {
-    /// Its message, or `NONE` for the endpoint's own cells.
+    /// The operation's message; `NONE` for the endpoint's own cells.
     pub uid: u32,
     /// The elements of this part.
     pub what: Atomic,
-    /// The old bytes (inner `None`: refused), once done.
+    /// The old bytes (inner `None`: refused), once the operation is done.
     pub old: Option<Option<Vec<u8>>>,
 }
 
@@ -169,7 +171,7 @@ pub struct Atomic {
     pub count: usize,
     /// Number of elements in the first of two segments; 0 for a single segment.
     pub cut: usize,
-    /// True if it fetches the old values.
+    /// True if the operation fetches the old values.
     pub fetches: bool,
     /// An operand per element.
     pub operands: Vec<u8>,
@@ -178,14 +180,14 @@ pub struct Atomic {
 }
 
 impl Atomic {
-    /// The bytes of its RPC.
+    /// The bytes of the operation's RPC.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = head_of(self.key, self.addr, None);
         bytes.extend([&self.operands[..], &self.compare].concat());
         bytes
     }
 
-    /// The RPCs that it needs, all with message `uid` at first.
+    /// The RPCs that the operation needs, all with message `uid` at first.
     pub fn parts(&self, uid: u32) -> Vec<Part> {
         let operands = 1 + !self.compare.is_empty() as usize;
         let most = SHORT_MAX as usize / self.size / operands;
@@ -252,7 +254,7 @@ impl Atomic {
 pub struct Cells {
     /// The open cells.
     pub open: Option<Open>,
-    /// Number of keys so far.
+    /// Number of keys made so far.
     pub keys_made: u64,
     /// True if cells were changed since the last check.
     pub touched: bool,
@@ -263,9 +265,9 @@ pub struct Cells {
 /// Open cells.
 #[derive(Debug)]
 pub struct Open {
-    /// The operation that owns their memory.
+    /// The operation that owns the cells' memory.
     pub handle: u32,
-    /// Its key.
+    /// The key of the cells.
     pub key: u64,
     /// True if peers may read the cells.
     pub readable: bool,
@@ -301,7 +303,7 @@ impl Counted {
 pub(crate) struct Lets {
     /// Counters of the region: reads, writes.
     pub(crate) counters: [Arc<Counter>; 2],
-    /// Admitted parts of such operations.
+    /// Admitted parts of counted operations.
     pub(crate) let_in: [u64; 2],
     /// Messages of admitted writes without parts.
     pub(crate) alone: Vec<u32>,
@@ -310,7 +312,7 @@ pub(crate) struct Lets {
 /// The count of an admitted user.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Let {
-    /// A read, or a part of one.
+    /// A read, or a part of a read.
     Read,
     /// A part of a write.
     Part,
@@ -360,7 +362,7 @@ impl Wrong {
     }
 }
 
-/// No message or no window.
+/// Stands for no message, or no window.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Key of the region for remote reads: all of the content.

@@ -6,9 +6,9 @@ use crate::setup::choices::{Setup, Work};
 /// The state of an application.
 #[derive(Clone, Debug)]
 pub struct App {
-    /// Its random numbers.
+    /// The application's random numbers.
     pub rng: Rng,
-    /// The pattern of its messages.
+    /// The pattern of the application's messages.
     pub work: Work,
     /// Operations or rounds left.
     pub left: u32,

@@ -30,10 +30,10 @@ const TRACE_MAX: usize = 60;
 /// The progress thread's tick (design section 7).
 const TICK_NS: u64 = 10_000_000;
 
-/// An entry in a queue that the application has not read.
+/// A completion entry in a queue that the application has not read.
 #[derive(Clone, Copy, Debug)]
 pub struct Due {
-    /// Its context.
+    /// Context of the entry's operation.
     pub context: usize,
     /// Bytes received.
     pub len: usize,
@@ -52,7 +52,7 @@ pub struct Due {
 pub struct Habits {
     /// Entries per read.
     pub batch: usize,
-    /// True if a poll that found something is followed by another at once.
+    /// True if a poll that found something is at once followed by another.
     pub looks_twice: bool,
     /// Longest time until the next poll after a packet's arrival.
     pub pace_ns: u64,
@@ -70,9 +70,9 @@ impl Habits {
 
 /// A process.
 pub struct Endpoint {
-    /// Number among all processes, including dead ones.
+    /// Number of the process among all processes, including dead ones.
     pub index: u32,
-    /// Its host.
+    /// The endpoint's host.
     pub host: usize,
     /// The engine.
     pub engine: Engine<SimSystem>,
@@ -80,15 +80,15 @@ pub struct Endpoint {
     pub machine: Arc<Machine>,
     /// The engine's endpoint.
     pub ep: EpId,
-    /// Its address blob, as of the last start of a process.
+    /// The endpoint's address blob, published at the last start of a process.
     pub blob: Vec<u8>,
-    /// Its token.
+    /// The endpoint's token.
     pub token: u32,
-    /// The current addresses of its rails.
+    /// The current addresses of the endpoint's rails.
     pub(crate) sites: Sites,
     av: AvId,
     pub(crate) addrs: Table<u32, FiAddr>,
-    /// Completion queues for sends and reads, and for receives (may be the same).
+    /// Completion queues: for sends and reads, and for receives (they may be the same).
     pub cqs: [CqId; 2],
     /// The application's habits of polling.
     pub habits: Habits,
@@ -100,7 +100,7 @@ pub struct Endpoint {
     pub died_ns: u64,
     /// True after BYE.
     pub closed: bool,
-    /// All its operations, by handle.
+    /// All operations of the endpoint, by handle.
     pub ops: Vec<Op>,
     /// Memory of finished operations.
     pub graveyard: RetiredBuffers,
@@ -108,7 +108,7 @@ pub struct Endpoint {
     pub plain: Plain,
     /// World time of the next turn.
     pub run_at: u64,
-    /// World time at which the thread wakes; `alarm_at`: at which its alarm fires.
+    /// World time at which the thread wakes; `alarm_at`: at which its alarm rings.
     pub thread_at: u64,
     /// See `thread_at`.
     pub alarm_at: u64,
@@ -118,13 +118,14 @@ pub struct Endpoint {
     pub threaded: bool,
     /// World time of the application's last poll.
     pub polled_at: u64,
-    /// Number of reasons not to poll; `stopped`: not to run.
+    /// Number of reasons for which the process does not poll; `stopped`: for which it does not run.
     pub computing: u32,
     /// See `computing`.
     pub stopped: u32,
-    /// Time until which the process is descheduled in the middle of a call; packets leave then.
+    /// Time until which the process is descheduled in the middle of a call; its packets leave at
+    /// that time.
     pub held_until: u64,
-    /// Its clock minus the world's.
+    /// The endpoint's clock minus the world's.
     pub clock_ns: u64,
     /// The application.
     pub app: App,
@@ -132,7 +133,7 @@ pub struct Endpoint {
     pub claims: Vec<(u32, u32)>,
     /// Memory open to peers.
     pub windows: Windows,
-    /// Counters of peers' operations there.
+    /// Counters of peers' operations on the endpoint's memory.
     pub counted: Counted,
     /// Sends that found no room in the log.
     pub late: VecDeque<LateSend>,
@@ -140,19 +141,19 @@ pub struct Endpoint {
     pub open: u32,
     /// Number of open matched receives.
     pub owed: u32,
-    /// Number of other entries due.
+    /// Number of due entries in other queues.
     pub awaited: u32,
     /// Most open operations of one round.
     pub open_max: u64,
     /// Number of matched messages by source.
     pub matched: Table<u32, u64>,
-    /// Counters of its rails when it was closed.
+    /// Counters of the endpoint's rails when it was closed.
     pub last_rails: Vec<PathStats>,
     /// Last packet number of each path.
     pub numbers: Table<(u32, u16), u64>,
     /// Packets taken, by sender, path and number, if packets have tags.
     pub taken: BTreeSet<(u32, u16, u64)>,
-    /// Endpoints that it declared dead.
+    /// Endpoints that this one declared dead.
     pub torn_down: Vec<u32>,
     /// Arrival of the last packet from a dead peer.
     pub last_words: BTreeMap<u32, u64>,
@@ -186,7 +187,7 @@ fn assemble(
         rpcs: setup.calls,
         mtu: 0,
     };
-    // The first number is the endpoint's id, after those of an idle endpoint opened before it.
+    // The first number is the endpoint's id; numbers of an idle endpoint opened earlier precede it.
     let (mut first, mut others) = (true, setup.second as usize * RANDOMS);
     let mut other = Rng::new(index as u64, 17);
     let random = Box::new(move || {
@@ -331,12 +332,12 @@ impl Endpoint {
         self.alive && !self.closed && self.stopped == 0
     }
 
-    /// End of its last calls: calls take time, and a yielded processor comes back later.
+    /// End of the endpoint's last calls: calls take time, and a yielded processor comes back later.
     pub fn away_until(&self) -> u64 {
         self.machine.peek_now().saturating_sub(self.clock_ns)
     }
 
-    /// Counters of its paths by local rail; for a closed endpoint, the last ones.
+    /// Counters of the endpoint's paths by local rail; for a closed endpoint, its last ones.
     pub fn rails(&self) -> Vec<PathStats> {
         let mut rails = self.last_rails.clone();
         self.node(|node| {
@@ -363,7 +364,7 @@ impl Endpoint {
         Ok(addr)
     }
 
-    /// True if entries from `other` must report this source.
+    /// True if completion entries for messages from `other` must report this source.
     pub fn source_is(&self, other: u32, addr: FiAddr) -> bool {
         let known = self.addrs.get(&other).copied();
         known.unwrap_or(marline_engine::ADDR_UNSPEC) == addr
@@ -411,7 +412,7 @@ impl Endpoint {
         }
     }
 
-    /// True if the other endpoint was reported dead to this one.
+    /// True if this endpoint was told that the other one is dead.
     pub fn believes_dead(&self, other: u32) -> bool {
         self.torn_down.contains(&other)
     }
@@ -422,8 +423,8 @@ impl Endpoint {
     }
 }
 
-/// Adds the counters that tests check: packets, damage, retransmissions with reasons, and rails
-/// left and reinstated.
+/// Adds the counters that tests check: packets, damage, retransmissions by reason, and rails left
+/// and reinstated.
 pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
     sum.packets_sent += stats.packets_sent;
     sum.bytes_sent += stats.bytes_sent;

@@ -24,11 +24,11 @@ impl Default for Rounds {
 }
 
 impl Rounds {
-    /// The length of the next round after `packets` in total; `None` if there are enough.
+    /// The length of the next round after `packets` in total; `None` if that is enough.
     pub(crate) fn next(&mut self, packets: u64, wanted: u64) -> Option<u64> {
         let missing = wanted.checked_sub(packets).filter(|&n| n > 0)?;
         let got = (packets - self.before).max(1);
-        // A quarter more than proportional, as not all of a round grows.
+        // A quarter more than in proportion, since some parts of a round do not grow.
         self.times = (missing * self.times * 5 / 4 / got + 1).min(TIMES_MAX);
         self.before = packets;
         self.count += 1;

@@ -54,7 +54,7 @@ pub(crate) enum Next {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Due {
     pub(crate) at: u64,
-    /// Unique, so that ties are never decided by `what`.
+    /// Unique, so that `what` never decides the order of simultaneous events.
     pub(crate) order: u64,
     pub(crate) what: Next,
 }
@@ -93,8 +93,8 @@ pub struct World {
     pub now: u64,
     pub(crate) heap: BinaryHeap<Reverse<Due>>,
     order: u64,
-    /// Writes to be completed: endpoint, rail, token, target, by the order of the event. (Kept out
-    /// of `Next`, as there are few and all events would be larger.)
+    /// Writes to be completed: endpoint, rail, token, target, by the order of their event. (Kept
+    /// out of `Next`, since they are few and would make all events larger.)
     pub(crate) overs: BTreeMap<u64, (u32, usize, u64, (usize, usize))>,
     /// All endpoints, including dead ones.
     pub eps: Vec<Endpoint>,
@@ -130,7 +130,7 @@ pub struct World {
     pub tracing: bool,
     /// Number of events.
     pub events: u64,
-    /// Packets that matched the moment of [`Setup::strike`].
+    /// Packets that matched the trigger of [`Setup::strike`].
     pub moments: u64,
     /// Number of occurrences of each trouble.
     pub troubles: BTreeMap<&'static str, u64>,

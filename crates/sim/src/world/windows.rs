@@ -1,4 +1,4 @@
-//! Memory open to peers, as kept by its owner.
+//! Memory open to peers, as its owner keeps it.
 
 use crate::base::table::Table;
 use crate::truth::remote::{Cells, Lets};
@@ -11,13 +11,14 @@ pub struct Windows {
     pub open: Vec<Window>,
     /// Closed keys to be reused.
     pub(crate) keys_free: Vec<u64>,
-    /// Number of keys so far.
+    /// Number of keys made so far.
     pub(crate) keys_made: u64,
     /// Remote writes not requested yet, in order, by writer.
     pub puts_due: Table<u32, VecDeque<u32>>,
     /// Pending reads and their segments, by reader and number.
     pub reads_due: Table<u32, Vec<(u32, usize)>>,
-    /// Parts of writes accepted in this call that are no longer there: message, offset, length.
+    /// Parts of writes, accepted in this call, whose bytes are no longer in memory: message,
+    /// offset, length.
     pub(crate) overwritten: Vec<(u32, u64, u64)>,
     /// Data of remote writes, in order: writer, data, length.
     pub data_due: VecDeque<(u32, u64, usize)>,
@@ -28,20 +29,20 @@ pub struct Windows {
 /// Memory of a process open to peers, under one key.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// The operation that owns its memory.
+    /// The operation that owns the window's memory.
     pub handle: u32,
     pub(crate) key: u64,
     pub(crate) len: u64,
-    /// The offset by which users address its first byte: 0 or its virtual address.
+    /// The offset by which users address the first byte: 0, or its virtual address.
     pub(crate) origin: u64,
     pub(crate) writable: bool,
-    /// Operations that it is for.
+    /// Operations for which the window was opened.
     pub(crate) users: Vec<User>,
-    /// Its ranges, and their users.
+    /// The window's ranges, and their users.
     pub(crate) places: Vec<Place>,
-    /// Bytes from its start that are reserved.
+    /// Number of reserved bytes from the start.
     pub(crate) taken: u64,
-    /// Time until which it stays open.
+    /// Time until which the window stays open.
     pub(crate) until: u64,
     pub(crate) haste: u64,
     /// Admitted operations, which are counted here.
@@ -53,7 +54,7 @@ pub struct Window {
 pub enum User {
     /// The remote write of this message.
     Put(u32),
-    /// This read of an endpoint, and its segment.
+    /// A read of an endpoint, and its segment.
     Read(u32, (u32, usize)),
 }
 
@@ -75,7 +76,7 @@ pub(crate) enum Within {
 }
 
 impl Window {
-    /// The offset of a request in the window, if all of it is inside.
+    /// The offset of a request in the window, if the whole request is inside.
     pub(crate) fn admits(&self, addr: u64, len: u64, write: bool) -> Option<u64> {
         let at = addr.checked_sub(self.origin)?;
         let fits = at.checked_add(len)? <= self.len;

@@ -22,7 +22,7 @@ impl Vector for uint8x16_t {
         unsafe { vst1q_u8(to, self) }
     }
 
-    /// A plain store: STNP is only a hint for pairs, which few processors honour.
+    /// Stores normally: STNP is only a hint for pairs, which few processors honour.
     #[inline]
     #[target_feature(enable = "neon,aes,crc")]
     unsafe fn stream(self, to: *mut u8) {

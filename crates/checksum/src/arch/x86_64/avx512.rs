@@ -179,7 +179,8 @@ unsafe fn short<P: Poly, S: Store>(state: u64, src: *const u8, dst: *mut u8, len
             _mm512_mask_storeu_epi8(dst.cast(), mask, v);
         }
         if len < 8 {
-            // The state is longer than the data; uses the register, as `src` may have changed.
+            // The state is longer than the data. Use the register, since the bytes at `src` may
+            // have changed.
             let word = _mm_cvtsi128_si64(_mm512_castsi512_si128(v)) as u64;
             return update_bytes::<P>(state, &word.to_le_bytes()[..len]);
         }

@@ -10,8 +10,9 @@ const AHEAD_BYTES: usize = 1024;
 
 /// Bytes of a page; streaming copies process [`PAGES`] side by side.
 pub(super) const PAGE: usize = 4096;
-/// Pages that a streaming copy processes side by side. DRAM serves several rows in parallel faster
-/// than one row. (glibc's memcpy does the same from three quarters of the last-level cache on.)
+/// Pages that a streaming copy processes side by side, since DRAM serves several rows in parallel
+/// faster than one row. (glibc's memcpy does the same from three quarters of the last-level cache
+/// on.)
 pub(super) const PAGES: usize = 4;
 
 /// Copies the same [`LINES`] of each of [`PAGES`] pages from `at` on, and prefetches those of the

@@ -16,7 +16,7 @@ use std::arch::x86_64::*;
 /// Bytes of a register, and of a cache line.
 const LINE: usize = 64;
 /// Copies of at least this length are aligned if many lines are stored at a time, as for CRCs from
-/// a similar length on. If two lines are stored at a time, aligning only costs
+/// a similar length on. If two lines are stored at a time, aligning would only cost time
 /// (docs/design/checksums.md).
 const ALIGN_MIN_BYTES: usize = 2 * BLOCK;
 
@@ -94,7 +94,7 @@ unsafe fn closed<S: Store>(
     len: usize,
 ) -> __m512i {
     let head = head::<S>(dst, len);
-    // The words of a register that belong to the block that ends in it.
+    // The words of a register that belong to the block that ends in the register.
     let ending = !0u8 >> (head / 8);
     let mut open = _mm512_setzero_si512();
     // SAFETY: `head` is within the first block and in whole lanes, as the rest is; every line ends
@@ -185,7 +185,7 @@ unsafe fn block_by<S: Store, const N: usize>(
             let lines = lines::<S, N>(src, dst, at + part);
             for (i, &[v, w]) in lines.as_chunks::<2>().0.iter().enumerate() {
                 let v = products(v, keys.add(2 * LINE * i));
-                // The previous register's, so that the last one is excluded.
+                // Add the products of the register before, so that the last register is excluded.
                 sum = _mm512_ternarylogic_epi64::<0x96>(sum, last, v);
                 last = products(w, keys.add(2 * LINE * i + LINE));
             }

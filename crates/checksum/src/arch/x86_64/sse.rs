@@ -4,11 +4,12 @@ use crate::arch::kernels::kernels;
 use crate::arch::vector::Vector;
 use std::arch::x86_64::*;
 
-// Each function enables only the features it uses: the 512-bit kernels, which do not enable the
-// others, call some of these, and a function is never inlined into a caller with fewer features.
+// Each function enables only the features that it uses. Some are called by the 512-bit kernels,
+// which do not enable the others, and a function is never inlined into a caller with fewer
+// features.
 impl Vector for __m128i {
-    // A product has a latency of four to seven cycles at one start per cycle: four keep the port
-    // busy.
+    // A product has a latency of four to seven cycles, and one can start per cycle: four keep the
+    // port busy.
     const EIGHT: bool = false;
 
     #[inline]

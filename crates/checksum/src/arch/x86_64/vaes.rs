@@ -22,7 +22,7 @@ pub(crate) unsafe fn half<S: Store>(lanes: &mut Lanes, dst: *mut u8, src: *const
     }
 }
 
-/// The sum without a state in memory: whole groups, the padded last one, the joining.
+/// Sums a whole payload with its lanes in registers, to the joined result.
 ///
 /// # Safety
 /// As [`half`], for any `len`; and the other features named.

@@ -1,6 +1,6 @@
-//! `FI_MARLINE_TEST=key=value,...`: settings of experiments, for which no user has a use.
+//! `FI_MARLINE_TEST=key=value,...`: settings of experiments, which no user needs.
 //!
-//! Variables of their own, which these settings had before, are read for one more version.
+//! The variables that these settings had before are read for one more version.
 
 pub mod rail_checksums;
 pub mod scheme;
@@ -19,14 +19,14 @@ pub(crate) fn former(name: &str) -> Option<&'static str> {
     row.map(|&(_, before)| before)
 }
 
-/// The name that a setting has now, of one that had this name before.
+/// The present name of a setting that may be given by its former name.
 pub(crate) fn current(before: &str) -> &str {
     let row = FORMER.iter().find(|(_, name)| *name == before);
     row.map_or(before, |(now, _)| now)
 }
 
-/// Keys and values, of these keys. The value of a list may have commas: a part without a known key
-/// continues the list before it. Errors are texts for people.
+/// Keys and values, for the known keys. The value of a list may have commas: a part without a known
+/// key continues the list before it. Errors are texts for users.
 pub(crate) fn parse(
     text: &str,
     known: impl Iterator<Item = (&'static str, Kind)> + Clone,

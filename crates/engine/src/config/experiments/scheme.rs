@@ -25,7 +25,7 @@ impl MulticastScheme {
         })
     }
 
-    /// Its name.
+    /// The scheme's name.
     pub fn name(&self) -> &str {
         &self.name
     }

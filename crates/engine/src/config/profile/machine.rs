@@ -22,7 +22,7 @@ impl Machine {
         }
     }
 
-    /// File name of its profile, without extension.
+    /// Base name of the machine's profile file, without extension.
     pub fn slug(&self) -> String {
         let text = format!("{} {}", self.cpu, self.kernels).to_lowercase();
         let words = text.split(|c: char| !c.is_ascii_alphanumeric());

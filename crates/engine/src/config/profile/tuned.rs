@@ -26,7 +26,7 @@ const CHUNK_MAX: u32 = 65_536;
 pub enum Found {
     /// This machine's profile and its file.
     Profile(Box<Profile>, PathBuf),
-    /// No usable profile; the reason and its log level.
+    /// No usable profile: the log level and text of the reason.
     Nothing(LogLevel, String),
 }
 
@@ -42,8 +42,8 @@ pub struct Tuned {
 }
 
 impl Found {
-    /// Finds the profile that `setting` (`FI_MARLINE_PROFILE`) names: a file, `none`, or empty
-    /// for the file that `marline tune` stores for this machine model.
+    /// Finds the profile that `setting` (`FI_MARLINE_PROFILE`) names: a file, `none`, or, if empty,
+    /// the file that `marline tune` stores for this machine model.
     pub fn by(setting: &str, here: &Machine) -> Found {
         if setting == NONE {
             return Found::Nothing(LogLevel::Debug, "no profile is wanted".to_owned());

@@ -51,7 +51,8 @@ pub(crate) enum VerbsEvent {
     PortChanged(u8),
     /// The device, or a queue shared by all our queue pairs, failed fatally.
     Fatal,
-    /// A queue pair is in the error state, by its number; an error completion need not follow.
+    /// A queue pair, given by its number, is in the error state; an error completion need not
+    /// follow.
     PairBroken(u32),
     /// An event without consequences for the rail.
     Other,
@@ -182,7 +183,7 @@ impl VerbsDevice {
         self.ports = attr.phys_port_cnt;
         let firmware = attr.fw_ver.iter().take_while(|c| **c != 0);
         self.firmware = firmware.map(|c| *c as u8 as char).collect();
-        // Events are polled now and then, and the call must not block.
+        // Events are polled from time to time, and the call must not block.
         //
         // SAFETY: the descriptor is the open context's.
         super::unblocking(unsafe { (*self.context).async_fd })

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 /// The local device may write the memory.
 const LOCAL_WRITE: i32 = 1;
-/// Peers may write it.
+/// Peers may write the memory.
 const REMOTE_WRITE: i32 = 2;
-/// Peers may read it.
+/// Peers may read the memory.
 const REMOTE_READ: i32 = 4;
 /// Mask of the offset within a page of 4 KiB, the smallest of any architecture.
 const PAGE_MASK: u64 = 0xfff;
@@ -132,8 +132,8 @@ impl Region {
         unsafe { (*self.mr).rkey }
     }
 
-    /// Bytes that peers have written, by their statement. A late write can only change the bytes
-    /// returned here; the caller copies and sums them.
+    /// Bytes that peers have written, according to them. A late write can change only the bytes
+    /// returned here, which the caller copies and sums.
     pub(crate) fn written(&self, at: usize, len: usize) -> &[u8] {
         self.bytes(at, len)
     }
@@ -145,7 +145,7 @@ impl Region {
         self.base.as_ptr() as u64 + at as u64
     }
 
-    /// Bytes that the device is not writing.
+    /// Bytes that the device does not write now.
     #[inline]
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         assert!(at <= self.len && len <= self.len - at);
@@ -154,7 +154,7 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
     }
 
-    /// Bytes that the device is not writing; it may read them.
+    /// Bytes that the device does not write now; it may read them.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
         assert!(at <= self.len && len <= self.len - at);

@@ -222,7 +222,7 @@ pub(crate) struct Path {
     pub(crate) lid: u16,
     /// Hop limit.
     pub(crate) hops: u8,
-    /// Flow label, for ECMP; 0: the device chooses it, if it does.
+    /// Flow label, for ECMP; 0: the device may choose one.
     pub(crate) flow: u32,
 }
 
@@ -286,13 +286,13 @@ impl Drop for AddressHandle {
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToPeer {
-    /// The path to it.
+    /// The path to the other end.
     pub(crate) path: Path,
-    /// Its queue pair number.
+    /// The queue pair number of the other end.
     pub(crate) number: u32,
-    /// The PSN of the first packet that it sends.
+    /// The PSN of the first packet that the other end sends.
     pub(crate) receive_psn: u32,
-    /// The PSN of the first packet that we send.
+    /// The PSN of the first packet that this end sends.
     pub(crate) send_psn: u32,
     /// Path MTU, encoded as [`super::PortAttr::active_mtu`].
     pub(crate) mtu: i32,
@@ -305,7 +305,7 @@ pub(crate) struct QueuePair {
     kind: QueueType,
     /// Bytes of an inline send.
     pub(crate) inline_max: usize,
-    // The objects it was made with, which must outlive it.
+    // The objects with which the queue pair was made, and which must outlive it.
     _queues: [Arc<CompletionQueue>; 2],
     _shared: Option<Arc<ReceiveQueue>>,
 }
@@ -358,7 +358,7 @@ impl QueuePair {
             match (qp.is_null(), inline) {
                 (false, _) => break qp,
                 (true, 0) => return Err(errno()),
-                // Some devices refuse an excessive inline size instead of reducing it.
+                // Some devices refuse an inline size that is too large, instead of reducing it.
                 (true, _) => inline /= 2,
             }
         };
@@ -412,7 +412,7 @@ impl QueuePair {
         self.change(sending, STATE | SEND_PSN)
     }
 
-    /// Of connections: moves to the state that receives from the peer.
+    /// For connections: moves to the state that receives from the peer.
     pub(crate) fn receive_from(&self, peer: &ToPeer, rnr_timer: u8) -> Result<(), Errno> {
         let attr = QpAttr {
             qp_state: READY_TO_RECEIVE,
@@ -431,7 +431,7 @@ impl QueuePair {
         self.change(attr, STATE | AV | PATH_MTU | PEER | RECV_PSN | reliable)
     }
 
-    /// Of connections: moves to the state that also sends to the peer. `timeout` (4.096 us times
+    /// For connections: moves to the state that also sends to the peer. `timeout` (4.096 us times
     /// two to this power), `retries` and `rnr_retries` apply only to reliable connections.
     pub(crate) fn send_to(
         &self,
@@ -466,8 +466,8 @@ impl QueuePair {
         self.change(attr, STATE)
     }
 
-    /// Of datagrams: also receives datagrams to the multicast group of a GID. The queue pair must
-    /// be detached before it is destroyed.
+    /// For datagrams: also receives datagrams to the multicast group of a GID. Detach the queue
+    /// pair before it is destroyed.
     pub(crate) fn attach(&self, gid: &[u8; 16]) -> Result<(), Errno> {
         let gid = halves(gid);
         // SAFETY: the queue pair exists, and the GID outlives the call. Over Ethernet there is no

@@ -148,8 +148,8 @@ impl Sends {
         }
     }
 
-    /// Posts the chain by one call and starts a new one. The error contains the number of requests
-    /// posted before the failing one.
+    /// Posts the chain by one call and starts a new chain. The error contains the number of
+    /// requests posted before the failing one.
     ///
     /// The memory that requests read must stay in place, unchanged, until their completion or the
     /// reset of the queue pair.

@@ -279,7 +279,7 @@ impl TcpLinks {
         let link = self.table.get_mut(id)?;
         let connection = link.connection.as_mut().filter(|c| c.token == token)?;
         connection.superseded = true;
-        // If we are also making another connection, each end sends on its own.
+        // If we are also making another connection, each end sends on its own connection.
         (link.state == State::Up && link.next.is_none()).then_some(id)
     }
 

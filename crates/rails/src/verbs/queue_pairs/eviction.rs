@@ -20,14 +20,15 @@ use crate::verbs::held::{Held, Waiting};
 use crate::RailEvent;
 use std::time::{Duration, Instant};
 
-/// A younger connection is not evicted: the packets it was made for may not have left yet.
+/// A connection younger than this is not evicted: the packets for which it was made may not have
+/// left yet.
 const AGE_MIN: Duration = AGAIN;
 /// `Eviction` is repeated after 20 ms, with exponential backoff up to 32 times that.
 const DOUBLINGS_MAX: u32 = 5;
 
 impl VerbsLinks {
-    /// Evicts connections until `more` can be added, if any can be evicted. Schedules another look
-    /// if none can at present.
+    /// Evicts connections until `more` can be added, if any can be evicted; otherwise schedules
+    /// another attempt.
     pub(in crate::verbs) fn make_room(&mut self, more: usize) {
         let open = |links: &VerbsLinks| links.by_number.len().saturating_sub(links.parting.len());
         while open(self) + more > self.connections_max {
@@ -58,7 +59,7 @@ impl VerbsLinks {
     }
 
     /// Stops sending on a link's connection. If the peer requested the eviction, held sends leave
-    /// first: a peer that evicts each connection at once would otherwise starve the link.
+    /// first: otherwise a peer that evicts each connection at once would starve the link.
     fn begin_parting(&mut self, link: LinkId, leaving: bool) {
         if let Some(row) = self.table.get_mut(link) {
             if row.held.is_empty() {
@@ -139,7 +140,7 @@ impl VerbsLinks {
             .retain(|link| table.get(*link).is_some_and(parts));
     }
 
-    /// Closes the connection of a link with nothing in flight.
+    /// Closes the connection of a link that has nothing in flight.
     pub(super) fn part(&mut self, link: LinkId) {
         let Some(row) = self.table.get_mut(link) else {
             return;
@@ -228,8 +229,8 @@ impl VerbsLinks {
         self.table.get(link).is_some_and(able)
     }
 
-    /// Returns whether a link was up, so that sends are held if it has no connection or holds
-    /// others.
+    /// Returns whether a link holds its sends: it was up before, and has no connection or already
+    /// holds sends.
     pub(in crate::verbs) fn holds(&self, link: LinkId) -> bool {
         self.table.get(link).is_some_and(|row| row.begun)
     }

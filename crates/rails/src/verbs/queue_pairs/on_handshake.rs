@@ -47,7 +47,7 @@ impl VerbsLinks {
                 self.say_on(link, &handshake.from, Say::Answer);
             }
             (_, State::Evicted | State::Wanting) => self.dial(link, Some(end)),
-            // The peer closed the connection as requested and wants another one.
+            // The peer closed the connection as we requested, and wants another one.
             (Some(_), State::Parting) if row.tries > 0 => self.close_and_accept(link, end),
             (Some(_), _) => {
                 // The peer starts over.

@@ -56,8 +56,8 @@ impl VerbsTx {
         }
     }
 
-    /// Ends all links: their handles name the GID's old table entry, no longer work, and keep the
-    /// kernel from freeing the entry.
+    /// Ends all links: their address handles refer to the GID's old table entry, do not work any
+    /// more, and keep the kernel from freeing the entry.
     fn end_links(&mut self) {
         self.links.end_all(libc::EADDRNOTAVAIL);
         self.free();

@@ -62,7 +62,7 @@ impl VerbsTx {
                 return Posted::NoRoom;
             }
             Err(errno) => {
-                // The link must not continue: a later notification would cover a write that never
+                // The link must go down: on it a later notification would cover a write that never
                 // left.
                 self.buffers.free(buffer);
                 self.links.failed_link(link, errno);
