@@ -1,4 +1,4 @@
-//! Random numbers for errors, for this example and for `tests/lanes.rs`.
+//! Random numbers for errors, for this example and for `tests/all/lanes.rs`.
 
 /// Xorshift; a seed other than 0 always gives the same numbers.
 pub(crate) struct Random(pub(crate) u64);

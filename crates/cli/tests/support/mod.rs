@@ -2,14 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A temporary directory of a test, removed on drop.
 pub struct Dir(pub PathBuf);
 
 impl Dir {
-    /// Makes the directory; `tag` distinguishes tests of one process.
+    /// Makes the directory; `tag` is part of its name.
     pub fn new(tag: &str) -> Dir {
-        let path = std::env::temp_dir().join(format!("marline-test-{}-{tag}", std::process::id()));
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(format!("marline-test-{process}-{count}-{tag}"));
         std::fs::create_dir_all(&path).expect("a temporary directory");
         Dir(path)
     }

@@ -1,10 +1,9 @@
 //! Ends in `fi_getinfo`: node and service, the local side (`FI_SOURCE`), peers, and domains of one
 //! rail.
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::*;
 use common::pair::API;

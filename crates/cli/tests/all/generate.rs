@@ -1,6 +1,6 @@
 //! Man pages and completions written by `marline generate`.
 
-mod support;
+use crate::support;
 
 use support::{marline, succeed, Dir};
 

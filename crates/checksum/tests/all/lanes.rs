@@ -1,9 +1,8 @@
 //! Error detection of AES lanes in a fragment.
 
-#[path = "../examples/detect/random.rs"]
-mod random;
+use crate::random;
 
-mod kinds;
+use crate::kinds;
 
 use kinds::{Subject, BLOCK, GROUP};
 use marline_checksum::Algorithm;

@@ -1,10 +1,9 @@
 //! Call sequences and flags of libraries other than MPI: Sandia's OpenSHMEM, Mercury and NCCL's
 //! plugin (aws-ofi-nccl), as far as no other test covers them.
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::ep::*;
 use abi::*;
@@ -37,7 +36,7 @@ fn offers_remote(test: &str) -> bool {
         return true;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let command = command.args(["--exact", test, "--nocapture"]);
+    let command = command.args(["--exact", &format!("callers::{test}"), "--nocapture"]);
     assert!(command.env(name, "on").status().unwrap().success());
     false
 }

@@ -1,7 +1,7 @@
 //! The files of `marline lab`: only files made by a lab are removed, and files that another user
 //! could have written are refused.
 
-mod support;
+use crate::support;
 
 use std::process::Command;
 use support::{fail, marline, outcome, processes_of, succeed, Dir};
@@ -49,7 +49,7 @@ fn down_all_ends_labs_and_keeps_foreign_files() {
     assert!(said.contains("no lab put there"), "{said}");
     assert!(!base.join("labs/all-one").exists());
     for name in ["all-one", "all-two"] {
-        assert_eq!(processes_of(&base.join("labs").join(name)), []);
+        assert_eq!(processes_of(&base.join("labs").join(name)), [0; 0]);
     }
     let kept = std::fs::read_to_string(base.join("labs/all-two/result"));
     assert_eq!(kept.unwrap(), "42");

@@ -1,10 +1,9 @@
 //! The object tables: two endpoints of one domain communicate through the loaded library, called as
 //! libfabric's inline functions call it.
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::ep::*;
 use abi::*;

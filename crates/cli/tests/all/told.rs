@@ -1,7 +1,7 @@
 //! Reports to users: the verdict of `marline run`, the tables of `marline stats`, and error texts
 //! of both. Prepared statistics pages replace ranks.
 
-mod support;
+use crate::support;
 
 use marline_engine::stats::page::{Page, PageInfo};
 use marline_engine::stats::rows::{PathRow, PathState, PeerRow, PeerState, RailRow};

@@ -1,10 +1,9 @@
 //! Atomic operations by the C API: each operation reported as valid has libfabric's semantics, all
 //! others are refused; all variants of the calls, several segments of either side, refusals.
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::ep::*;
 use abi::*;

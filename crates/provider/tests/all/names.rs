@@ -1,9 +1,8 @@
 //! Addresses as text (`FI_ADDR_STR`).
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::*;
 use common::pair::Pair;

@@ -1,10 +1,9 @@
 //! Counters bound to regions (`fi_mr_bind`): each remote operation is counted once at the endpoint
 //! and at each region that it accesses.
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::ep::*;
 use abi::*;

@@ -1,9 +1,8 @@
 //! The NIC of a reply's first rail.
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::nic::*;
 use abi::*;

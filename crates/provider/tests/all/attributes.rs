@@ -1,10 +1,9 @@
 //! Acceptable hints, the contents of replies, and attributes that are refused on opening rather
 //! than in use. The library is loaded, and called as libfabric's core calls it.
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::*;
 use common::pair::{Pair, API};

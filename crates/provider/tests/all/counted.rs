@@ -1,10 +1,9 @@
 //! Endpoints that report completions by counters, without a completion queue or with one bound by
 //! FI_SELECTIVE_COMPLETION: two processes over UDP with packet loss, and one of them killed.
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::ep::*;
 use abi::*;
@@ -353,7 +352,7 @@ struct Player {
 impl Player {
     fn start(role: &str, faults: &str, stats: &Path) -> Player {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "role", "--ignored", "--nocapture"]);
+        command.args(["--exact", "counted::role", "--ignored", "--nocapture"]);
         command.env(ROLE, role).env("FI_MARLINE_RAILS", "lo");
         command
             .env("FI_MARLINE_RMA", "on")

@@ -1,10 +1,9 @@
 //! Error detection of `crc64-nh`: in a fragment, by the tests of AES lanes; and the proof's claims,
 //! in a field small enough to try all constants.
 
-#[path = "../examples/detect/random.rs"]
-mod random;
+use crate::random;
 
-mod kinds;
+use crate::kinds;
 
 use kinds::{contents, Subject, BLOCK};
 use marline_checksum::{sum, Algorithm};

@@ -1,9 +1,8 @@
 //! Address vectors: indices of inserted and removed addresses.
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::*;
 use common::pair::{Pair, API};

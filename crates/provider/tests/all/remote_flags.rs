@@ -1,9 +1,8 @@
 //! Remote reads and writes by every call and with every flag, and fences.
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::ep::*;
 use abi::*;

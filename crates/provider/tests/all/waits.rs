@@ -1,10 +1,9 @@
 //! Sleep on descriptors as applications do by libfabric's inline functions, `fi_trywait` and then
 //! `poll`; and poll sets. Timeouts are reached only by hangs.
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::*;
 use common::pair::{Pair, API, HANG};

@@ -2,7 +2,7 @@
 //!
 //! Run as root, or as another user if user namespaces are allowed; need `ip`, `nft`, `tc`.
 
-mod support;
+use crate::support;
 
 use std::io::{BufRead, BufReader, Lines};
 use std::net::UdpSocket;
@@ -118,7 +118,7 @@ fn a_lab_leaves_no_trace() {
     let mut inside = lab.exec("h0", &["sleep", "1000"]).spawn().unwrap();
     succeed(&mut lab.marline("down"));
     assert!(!inside.wait().unwrap().success());
-    assert_eq!(processes_of(&lab.state_dir()), []);
+    assert_eq!(processes_of(&lab.state_dir()), [0; 0]);
     assert_eq!(traces(), before);
     assert!(fail(&mut lab.marline("status")).contains("marline lab up"));
     let of_no_lab = fail(lab.marline("fault").args(["0", "down"]));
@@ -148,7 +148,7 @@ fn a_killed_up_is_cleaned_by_the_next() {
     succeed(lab.marline("up").args(["--hosts", "1", "--rails", "1"]));
     assert_eq!(processes_of(&lab.state_dir()).len(), 2);
     succeed(&mut lab.marline("down"));
-    assert_eq!(processes_of(&lab.state_dir()), []);
+    assert_eq!(processes_of(&lab.state_dir()), [0; 0]);
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn start_role(lab: &Lab, host: &str, role: &str) -> Command {
     let words = [
         own.to_str().unwrap(),
         "--exact",
-        "role",
+        "lab::role",
         "--ignored",
         "--nocapture",
     ];

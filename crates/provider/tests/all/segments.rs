@@ -1,9 +1,8 @@
 //! Remote reads and writes of several segments of the peer's memory.
 
-#[path = "../src/abi/mod.rs"]
-mod abi;
+use crate::abi;
 
-mod common;
+use crate::common;
 
 use abi::ep::*;
 use abi::*;

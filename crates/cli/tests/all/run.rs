@@ -1,6 +1,6 @@
 //! `marline run` and `marline env`, with an mpiexec that shows its environment and arguments.
 
-mod support;
+use crate::support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! `marline sim`: output and exit status.
 
-mod support;
+use crate::support;
 
 use support::{fail, marline, outcome, succeed, Dir};
 

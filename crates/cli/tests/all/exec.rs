@@ -1,6 +1,6 @@
 //! `marline exec`: the settings it makes, and its detection of a program's MPI.
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! `marline tune` and `marline model`: measurements are stored, shown and drawn, and engines read
 //! the profile.
 
-mod support;
+use crate::support;
 
 use marline_engine::profile::{Found, Machine, Profile, Tuned};
 use marline_engine::settings::Settings;

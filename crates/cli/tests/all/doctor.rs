@@ -1,6 +1,6 @@
 //! `marline doctor` on verbs devices of a mock libibverbs.
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 use std::process::Command;

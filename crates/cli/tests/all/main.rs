@@ -1,0 +1,14 @@
+//! Tests of the `marline` command, in one binary.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod doctor;
+mod exec;
+mod generate;
+mod lab;
+mod lab_files;
+mod run;
+mod sim;
+mod told;
+mod tune;
