@@ -277,7 +277,8 @@ fn header() -> impl Strategy<Value = Header> {
                 src_id,
                 src_epoch,
                 path,
-                flags,
+                // Only seals write the tag that this flag announces.
+                flags: flags & !Header::FLAG_TAGGED,
                 number,
             },
         )
