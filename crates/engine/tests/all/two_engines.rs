@@ -1,10 +1,8 @@
 //! Two engines in one process over real loopback sockets, with faults below the protocol: messages
 //! arrive unchanged, and the counters show that the faults were real.
 
-#[path = "support/limit.rs"]
-mod limit;
-#[path = "support/side.rs"]
-mod side;
+use crate::limit;
+use crate::side;
 
 use limit::Limit;
 use marline_engine::stats::reader::{list_pages, read_page};

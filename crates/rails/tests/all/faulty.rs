@@ -1,7 +1,7 @@
 //! Faulty rails over an in-memory rail: each fault matches the script, and the same seed repeats
 //! the same faults.
 
-mod mirror;
+use crate::mirror;
 
 use marline_rails::{FaultScript, FaultyRx, FaultyTx, LinkId, RailRx, RailTx, SendOutcome};
 use mirror::Mirror;

@@ -1,6 +1,6 @@
 //! Connected sockets of frequent destinations behave like the unconnected one.
 
-mod common;
+use crate::common;
 
 use common::{
     ip, join, open, open_again, open_default, port_of, receive, Namespace, Random, SendTo,

@@ -1,6 +1,6 @@
 //! Interfaces that appear, disappear and change names under a watch.
 
-mod common;
+use crate::common;
 
 use common::{ip, join, next_state, wait_readable, Namespace};
 use marline_rails::{choose_interfaces, InterfaceChange, InterfaceWatch, RailFault};

@@ -1,6 +1,6 @@
 //! Direct writes: the kernel places bytes into registered memory.
 
-mod common;
+use crate::common;
 
 use common::{open, open_default, receive, SendTo};
 use marline_rails::{

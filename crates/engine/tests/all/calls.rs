@@ -1,10 +1,8 @@
 //! Calls of peers that no engine would make: each is refused and counted, whatever it contains, and
 //! the application hears nothing of it.
 
-#[path = "support/side.rs"]
-mod side;
-#[path = "support/stranger.rs"]
-mod stranger;
+use crate::side;
+use crate::stranger;
 
 use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::{Completion, IoVec, LogSink, Region};

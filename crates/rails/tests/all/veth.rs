@@ -1,7 +1,7 @@
 //! Rails over veth pairs between network namespaces: MTUs, links that fail and recover, and leaks
 //! of packets onto other interfaces.
 
-mod common;
+use crate::common;
 
 use common::{
     ip, join, next_state, open, open_default, port_of, receive, tool, wait_readable, Namespace,

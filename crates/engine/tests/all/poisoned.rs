@@ -1,8 +1,7 @@
 //! After a panic an engine sends no packets, since their memory may be gone, and callers that wait
 //! for a completion get an error.
 
-#[path = "support/counted.rs"]
-mod counted;
+use crate::counted;
 
 use counted::{side, Side};
 use marline_engine::{Completion, OpFlags, SendReq, SubmitError};

@@ -1,7 +1,6 @@
 //! The time at which sends of a burst leave.
 
-#[path = "support/counted.rs"]
-mod counted;
+use crate::counted;
 
 use counted::{side, Side};
 use marline_engine::{AtomicKind, AtomicReq, Completion, IoVec, OpFlags, RemoteReq, SubmitError};

@@ -1,6 +1,6 @@
 //! Rails whose address or link disappears while other failures occur.
 
-mod common;
+use crate::common;
 
 use common::{ip, join, open_default, receive, wait_readable, Namespace, SendTo};
 use marline_rails::{

@@ -1,6 +1,6 @@
 //! Multicast groups of UDP rails: over the loopback interface, between hosts, over a bridge.
 
-mod common;
+use crate::common;
 
 use common::{ip, join, open, open_default, port_of, receive, wait_readable, Namespace};
 use marline_rails::{

@@ -1,6 +1,6 @@
 //! Rails over the loopback interface: all data arrives bit for bit.
 
-mod common;
+use crate::common;
 
 use common::{open, port_of, receive, Random, SendTo};
 use marline_rails::{

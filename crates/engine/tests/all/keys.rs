@@ -1,10 +1,8 @@
 //! Engines with the key of a job, over real loopback sockets: messages arrive, packets without the
 //! right tag change nothing but a counter, and differing keys are said on both sides.
 
-#[path = "support/limit.rs"]
-mod limit;
-#[path = "support/side.rs"]
-mod side;
+use crate::limit;
+use crate::side;
 
 use limit::Limit;
 use marline_auth::{Direction, HeadKeys, JobKey};

@@ -1,7 +1,6 @@
 //! Tests of an application whose thread yielded its core and does not get it back.
 
-#[path = "support/caps.rs"]
-mod caps;
+use crate::caps;
 
 use marline_engine::{
     Clock, CoreConfig, Engine, EpId, IoVec, LogSink, OpFlags, Parts, RecvReq, Region, RemoteReq,

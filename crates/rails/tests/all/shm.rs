@@ -447,7 +447,7 @@ fn other_process(test: &str, address: &RailAddr, unshared: &[&str]) -> Child {
             unshare
         }
     };
-    let command = command.args([test, "--exact", "--nocapture"]);
+    let command = command.args([&format!("shm::{test}"), "--exact", "--nocapture"]);
     command.env(OTHER, hex).spawn().unwrap()
 }
 

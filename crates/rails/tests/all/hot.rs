@@ -1,7 +1,7 @@
 //! The source of nearly all packets gets its own receiving socket; no packet is lost or late
 //! because of it.
 
-mod common;
+use crate::common;
 
 use common::{open, port_of, Namespace, SendTo};
 use marline_rails::{

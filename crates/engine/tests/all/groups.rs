@@ -1,8 +1,7 @@
 //! Groups of engines in one process, with real multicast on the loopback interface: broadcasts
 //! arrive at all members under all kinds of packet faults.
 
-#[path = "support/limit.rs"]
-mod limit;
+use crate::limit;
 
 use limit::Limit;
 use marline_engine::settings::Settings;

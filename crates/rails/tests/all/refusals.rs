@@ -1,6 +1,6 @@
 //! Refusals count only from the rail's own host, not from hosts on the way.
 
-mod common;
+use crate::common;
 
 use common::{join, open_default, port_of, tool, Namespace, SendTo};
 use marline_rails::{
