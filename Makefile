@@ -85,7 +85,7 @@ test-cargo: deps check-aarch64 test-aarch64
 mutations:
 	cargo test --profile quick --locked -p marline-sim -p marline-proto \
 		--features marline-sim/mutation,marline-sim/staged --test mutations --test writes \
-		--test failover --test forget --test outages --test siblings --test verbs --test moments --test pipeline --test pair --test partial
+		--test failover --test forget --test outages --test siblings --test verbs --test moments --test pipeline
 
 # Everything compiles for aarch64, without warnings.
 check-aarch64:

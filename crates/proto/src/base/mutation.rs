@@ -184,14 +184,14 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
-    /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
+    /// breaks no promise, so it cannot complain (`tests/mutations/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
-    /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
+    /// costs time, too (`tests/mutations/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck`, `EvictEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
     /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups` and
     /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain; nor `MournStrangers`,
-    /// `TrustNumbers` and `TrustCredit`, of which `tests/strangers.rs` complains.
+    /// `TrustNumbers` and `TrustCredit`, of which `tests/all/strangers.rs` complains.
     pub const ALL: [Mutation; 67] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
