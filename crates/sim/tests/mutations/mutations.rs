@@ -1,8 +1,8 @@
 //! Every deliberate mistake in the protocol is noticed: prints the seeds that each needs, and the
 //! first complaint.
 //!
-//! `cargo test -p marline-sim --features mutation --test mutations -- --nocapture`; with
-//! `MUTATIONS=IgnoreTag,AcceptReplays` only these mistakes.
+//! `cargo test -p marline-sim --features mutation --test mutations -- --nocapture mutations::`;
+//! with `MUTATIONS=IgnoreTag,AcceptReplays` only these mistakes.
 #![cfg(feature = "mutation")]
 
 use marline_proto::group::GroupMutation;
