@@ -258,7 +258,11 @@ ONE_RAIL = {
 }
 
 
-@pytest.mark.parametrize("fault", ONE_RAIL)
+# Each fault under one MPI, and under each a link that is down and one that carries nothing.
+@pytest.mark.parametrize("mpi, fault", [
+    *(("openmpi", fault) for fault in ONE_RAIL),
+    *((mpi, fault) for mpi in ("mpich", "intel") for fault in ("down", "blackhole")),
+], indirect=["mpi"])
 def test_one_of_two_rails(lab, stress, mpi, provider, fault):
     def change():
         for target, *words in ONE_RAIL[fault]:

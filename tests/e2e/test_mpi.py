@@ -162,6 +162,7 @@ def mpi4py(lab, mpi, *words, **how):
     return int(ran[1])
 
 
+@pytest.mark.parametrize("mpi", ["intel", *(pytest.param(name, marks=pytest.mark.soak) for name in ("mpich", "openmpi"))], indirect=True)
 def test_mpi4py(lab, mpi, provider):
     # It takes minutes on a busy machine (docs/design/lab.md). An empty selection would pass as
     # well.

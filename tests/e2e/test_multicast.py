@@ -213,8 +213,14 @@ def test_sums_of_all_kinds_are_the_same_at_all_ranks(four, mpi):
     assert_alike(alike(four, mpi, "--count", 100))
 
 
-@pytest.mark.parametrize("chosen", ["", "bcast", "unasked", None])
-@pytest.mark.parametrize("call", ["allreduce", "barrier", "allgather"])
+CALLS = ["allreduce", "barrier", "allgather"]
+
+
+# Each call under each MPI, and each choice for each call.
+@pytest.mark.parametrize("mpi, call, chosen", [
+    *((mpi, call, "") for mpi in ("mpich", "intel") for call in CALLS),
+    *(("openmpi", call, chosen) for chosen in ("", "bcast", "unasked", None) for call in CALLS),
+], indirect=["mpi"])
 def test_calls_are_multicast_where_a_communicator_has_many(four, mpi, call, chosen):
     """And only if they are asked for, and under MPIs whose own way is slower."""
     options = {"unasked": [], None: ["--no-multicast"]}.get(chosen, [f"--multicast={chosen or call}"])
@@ -254,6 +260,7 @@ def test_sums_go_another_way_where_multicast_is_filtered(four, mpi, when, tmp_pa
     assert_alike(filtered_from_the_middle_on(four, mpi, program, tmp_path, 60))
 
 
+@pytest.mark.parametrize("mpi", ["openmpi", *(pytest.param(name, marks=pytest.mark.soak) for name in ("mpich", "intel"))], indirect=True)
 def test_collectives_of_mpi4py(four, mpi):
     """Its own tests of them, of which some call what an MPI before 4.0 does not have."""
     source = max(p for p in (labs.MPI_DIR / "src").glob("mpi4py-*") if p.is_dir())

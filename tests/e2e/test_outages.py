@@ -23,7 +23,9 @@ def of_rails(rails):
     return {"FI_MARLINE_RAILS": rails} if rails else {}
 
 
-@pytest.mark.parametrize("seconds", [7, 20])
+# What is told of a long outage is the same under each MPI.
+@pytest.mark.parametrize("mpi, seconds", [("mpich", 7), ("intel", 7), ("openmpi", 7), ("openmpi", 20)],
+                         indirect=["mpi"])
 def test_both_links_are_down_for_long_and_come_back(lab, stress, mpi, provider, seconds):
     """A switch that reboots. The MPI's own TCP goes on as well."""
     with under_way(lab, stress, mpi, provider, seconds + 4, timeout=LIMIT_S) as job:

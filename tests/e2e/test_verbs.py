@@ -189,13 +189,14 @@ def assert_dropped(said):
 def test_kinds_carry_jobs(mpi):
     """The verifying stress test over two rails: each kind, with software reliability and without.
     With MPICH, whose ABI they need, IMB's benchmarks of short and long messages, and with Open MPI
-    some of mpi4py's point-to-point tests: an emulated Python takes most of their time to start, so
-    that MPICH has them in `test_imb_and_mpi4py` only. With MPICH also over unreliable connections
-    with lost, duplicated and reordered packets."""
+    some of mpi4py's point-to-point tests over reliable connections, without software reliability:
+    an emulated Python takes most of their time to start, so that the others are in
+    `test_imb_and_mpi4py` only. With MPICH also over unreliable connections with lost, duplicated
+    and reordered packets."""
     size = ("--iterations", 1, "--max-size", 65536)
     lines = [job(rails, mpi, "stress", *size, native=native) for rails, native in SIX]
     if mpi is OPENMPI:
-        lines += [mpi4py(rails, mpi, *SOME_OF_MPI4PY, native=native) for rails, native in SIX]
+        lines.append(mpi4py("rc:rxe0,rc:rxe1", mpi, *SOME_OF_MPI4PY, native=True))
     else:
         lines += [SIZES, *(imb(rails, *SOME_SIZES, native=native) for rails, native in SIX)]
         how = "delay 1ms reorder 97% loss 0.5% duplicate 0.3%"
@@ -203,7 +204,7 @@ def test_kinds_carry_jobs(mpi):
     said = in_guest(*lines, options=["--far"] if mpi is MPICH else [])
     assert_carried(said, *(f"{kind}:rxe{at}" for kind in KINDS for at in (0, 1)))
     if mpi is OPENMPI:
-        assert_tested(said, len(SIX), 30)
+        assert_tested(said, 1, 30)
     else:
         assert_carried(said, "uc:far0", "uc:far1")
         assert_benchmarked(said, len(SIX))
@@ -476,7 +477,8 @@ def test_rc_then_ud_then_udp_then_tcp_and_back():
 def test_rails_on_a_device():
     """The tests of the rails crate that need a device: packets, writes refused after their memory
     is closed, drains, a vanishing peer. And the doctor's report on devices."""
-    build = ["cargo", "test", "--locked", "-p", "marline-rails", "--test", "verbs", "--no-run"]
+    # Of the workspace, as `make test` built it: of the crate alone, dependencies have other features.
+    build = ["cargo", "test", "--locked", "--workspace", "--test", "verbs", "--no-run"]
     built = subprocess.run(build, cwd=labs.ROOT, capture_output=True, text=True)
     program = re.search(r"Executable tests/verbs\.rs \((.+)\)", built.stderr)
     assert program, built.stderr[-4000:]

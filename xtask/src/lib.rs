@@ -1,11 +1,12 @@
 //! Checks the house rules: allowed imports between crates and folders, no import cycles among
 //! files, openings of comments, where `unsafe` is forbidden, lengths of files, functions and lines,
-//! no unfinished work, and names in `ARCHITECTURE.md` that exist.
+//! no unfinished work, test files that run, and names in `ARCHITECTURE.md` that exist.
 //!
 //! `cargo xtask tidy` prints the violations; `cargo test` runs the same checks. Rules of clippy and
 //! rustfmt are left to them. No dependencies, so that the crate builds in a second.
 #![forbid(unsafe_code)]
 
+mod bundles;
 mod circles;
 mod documents;
 mod english;
@@ -37,6 +38,7 @@ pub fn tidy(root: &Path) -> Result<Report, String> {
         ..Report::default()
     };
     imports::check(&sources, &mut report);
+    bundles::check(&sources, &mut report);
     map::check(&sources, &mut report);
     documents::check(&sources, &mut report);
     for source in &sources {

@@ -12,8 +12,8 @@
 //! cancels its image after the round: five bytes or more must be wrong, at least one in each of two
 //! consecutive groups. Any two different final states of the lanes are distinguished by all but one
 //! in 2^64 choices of the constants (the sum of products is a universal hash). Since the constants
-//! are fixed, `tests/all/lanes.rs` also enumerates two groups: no two errors of one byte each in the
-//! last 512 bytes cancel. For all other errors the probability 2^-64 is heuristic.
+//! are fixed, `tests/all/lanes.rs` also enumerates two groups: no two errors of one byte each in
+//! the last 512 bytes cancel. For all other errors the probability 2^-64 is heuristic.
 //!
 //! Joining the lanes by rounds would need three more rounds each for the same guarantee;
 //! multiplication uses another execution port than rounds and costs a copy no time.

@@ -2,9 +2,7 @@
 //! test uses all of this file.
 #![allow(dead_code)]
 
-#[path = "caps.rs"]
-mod caps;
-
+use crate::caps;
 use marline_engine::{
     Clock, CoreConfig, CqId, Engine, EpId, IoVec, LogSink, OpFlags, Parts, SendReq, SubmitError,
     System,

@@ -1,0 +1,8 @@
+//! Tests whose deliberate mistakes `make mutations` looks for, with two nodes face to face.
+
+#[path = "../face/mod.rs"]
+mod face;
+
+mod pair;
+mod partial;
+mod siblings;

@@ -1,0 +1,21 @@
+//! Simulated clusters, in one binary.
+
+mod behind;
+mod connections;
+mod corrupt;
+mod crowded;
+mod flaps;
+mod found;
+mod full;
+mod group;
+mod inject;
+mod killed;
+mod moves;
+mod neighbours;
+mod polled;
+mod reader;
+mod reorder;
+mod scale;
+mod seeds;
+mod slow;
+mod unlike;

@@ -1,0 +1,92 @@
+//! Every deliberate mistake in the protocol is noticed: prints the seeds that each needs, and the
+//! first complaint.
+//!
+//! `cargo test -p marline-sim --features mutation --test mutations -- --nocapture mutations::`;
+//! with `MUTATIONS=IgnoreTag,AcceptReplays` only these mistakes.
+#![cfg(feature = "mutation")]
+
+use marline_proto::group::GroupMutation;
+use marline_proto::Mutation;
+use marline_sim::group::{run_group, GroupSetup};
+use marline_sim::{run_setup, shrink, Profile, Setup};
+use std::fmt::Debug;
+
+/// A mistake that hides longer than this calls for a better simulator.
+const SEEDS_MAX: u64 = 3_000;
+
+/// The seeds that it takes until one fails, and the complaint.
+fn hunt(fails: impl Fn(u64) -> Option<String>) -> Option<(u64, String)> {
+    for seed in 0..SEEDS_MAX {
+        if let Some(text) = fails(seed) {
+            let line = text.lines().next().unwrap_or_default();
+            return Some((seed + 1, line.chars().take(90).collect()));
+        }
+    }
+    None
+}
+
+fn with(mutation: Mutation, seed: u64) -> Option<String> {
+    let mut setup = Setup::draw(seed, Profile::Swarm, 0, 0);
+    setup.node.mutation = Some(mutation);
+    run_setup(&setup, false).failure
+}
+
+fn with_group(mutation: GroupMutation, seed: u64) -> Option<String> {
+    let mut setup = GroupSetup::draw(seed, 0);
+    setup.mutation = Some(mutation);
+    run_group(&setup, false).failure
+}
+
+/// Hunts all of them.
+fn hunt_all<M: Copy + Debug>(all: &[M], fails: impl Fn(M, u64) -> Option<String>) {
+    // Broken protocols panic now and then; that counts, and need not be shown.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut missed = Vec::new();
+    let only = std::env::var("MUTATIONS").unwrap_or_default();
+    let only: Vec<&str> = only.split(',').filter(|name| !name.is_empty()).collect();
+    let asked = |m: &M| only.is_empty() || only.contains(&format!("{m:?}").as_str());
+    for &mutation in all.iter().filter(|m| asked(m)) {
+        match hunt(|seed| fails(mutation, seed)) {
+            Some((seeds, how)) => println!("{:<16} {seeds:>5}  {how}", format!("{mutation:?}")),
+            None => missed.push(mutation),
+        }
+    }
+    // The hook above hides what a failing assertion says.
+    println!("not noticed: {missed:?}");
+    assert!(missed.is_empty());
+}
+
+#[test]
+fn every_mutation_is_noticed() {
+    hunt_all(&Mutation::ALL, with);
+}
+
+#[test]
+fn every_mutation_of_groups_is_noticed() {
+    hunt_all(&GroupMutation::ALL, with_group);
+}
+
+#[test]
+fn a_failing_setup_shrinks_and_still_fails() {
+    let mut setup = Setup::draw(0, Profile::Swarm, 4, 2);
+    setup.node.mutation = Some(Mutation::ForgetLost);
+    setup.weather.drop = 50_000;
+    assert!(run_setup(&setup, false).failure.is_some());
+    let small = shrink(&setup);
+    assert!(run_setup(&small, false).failure.is_some());
+    assert!(small.ops < setup.ops || small.faults.len() < setup.faults.len());
+}
+
+/// A failure in the first round, on any rail, is shown without the others.
+#[test]
+fn later_rounds_and_other_rails_are_taken_away() {
+    let mut setup = Setup::draw(0, Profile::Swarm, 3, 3);
+    setup.node.mutation = Some(Mutation::IgnoreSum);
+    setup.weather.corrupt_payload = 100_000;
+    setup.packets_min = 20_000;
+    assert!(run_setup(&setup, false).failure.is_some());
+    let small = shrink(&setup);
+    assert!(run_setup(&small, false).failure.is_some());
+    assert_eq!((small.rails, small.packets_min), (1, 0), "{small:#?}");
+    assert!(small.faults.is_empty(), "{small:#?}");
+}

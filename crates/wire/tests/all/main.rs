@@ -1,0 +1,4 @@
+//! Tests of packet and frame layouts, in one binary.
+
+mod group;
+mod properties;
