@@ -162,8 +162,8 @@ fn with_header(page: JobPage, words: &[u64]) -> JobPage {
 }
 
 /// Parses a page without its events. Missing or invalid words are an error, since sums would
-/// silently be too small, and states others than their writer meant. A page whose process died during an update (`torn`) is parsed as far as
-/// it goes.
+/// silently be too small, and states others than their writer meant. A page whose process died
+/// during an update (`torn`) is parsed as far as it goes.
 fn parse(words: &[u64], path: &Path, torn: bool) -> Result<JobPage, String> {
     let mut body = Source::new(words.get(BODY_AT..).unwrap_or_default());
     let page = JobPage::take(&mut body);

@@ -239,13 +239,13 @@ impl Ep {
         })
     }
 
-    #[inline]
+    #[inline(always)] // otherwise its parameters are copied to the stack for a call
     fn send(&self, iov: &[IoVec], out: Outgoing) -> Result<isize, Errno> {
         let req = out.request(iov);
         self.posted(&req, self.engine.send(self.id, &req))
     }
 
-    #[inline]
+    #[inline(always)] // otherwise its parameters are copied to the stack for a call
     fn recv(&self, iov: &[IoVec], from: Incoming) -> Result<isize, Errno> {
         let req = from.request(iov, self.undirected);
         self.posted(&req, self.engine.recv(self.id, &req))
