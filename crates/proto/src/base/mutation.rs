@@ -190,9 +190,8 @@ impl Mutation {
     /// `LeaveStuck`, `EvictEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
     /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups` and
-    /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain; nor `MournStrangers`,
-    /// `TrustNumbers` and `TrustCredit`, of which `tests/strangers.rs` complains.
-    pub const ALL: [Mutation; 67] = [
+    /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain.
+    pub const ALL: [Mutation; 70] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -216,6 +215,9 @@ impl Mutation {
         Mutation::TrustHeads,
         Mutation::IgnoreTag,
         Mutation::AcceptReplays,
+        Mutation::MournStrangers,
+        Mutation::TrustNumbers,
+        Mutation::TrustCredit,
         Mutation::ReadLate,
         Mutation::WriteUnchecked,
         Mutation::ShowUnverified,
