@@ -190,7 +190,7 @@ lint:
 # The targets below want a nightly compiler: rustup toolchain install nightly --component miri,rust-src
 NIGHTLY ?= +nightly
 HOST := x86_64-unknown-linux-gnu
-TARGETS ?= packet node operations address settings faults stats_page group group_packet
+TARGETS ?= packet admission node operations address settings faults stats_page group group_packet
 SECONDS_EACH ?= 300
 
 # What fuzzers, Miri and sanitizers need is there.

@@ -5,6 +5,7 @@
 //! part of a release.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod frames;
 mod group;
 mod input;
@@ -15,6 +16,7 @@ mod packet;
 mod page;
 mod text;
 
+pub use admission::admission;
 pub use group::{group, group_packet};
 pub use node::node;
 pub use ops::operations;
@@ -28,6 +30,7 @@ pub type Target = fn(&[u8]);
 /// All targets by name; each name is also the directory of its corpus.
 pub const TARGETS: &[(&str, Target)] = &[
     ("packet", packet),
+    ("admission", admission),
     ("node", node),
     ("operations", operations),
     ("address", address),

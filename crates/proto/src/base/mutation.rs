@@ -187,13 +187,13 @@ pub enum Mutation {
 impl Mutation {
     /// All mutations that the simulator must notice in its ordinary seeds. The others have tests of
     /// their own: `Hasty` (leaving a path that works costs time and breaks no promise) in
-    /// `tests/mutations/pair.rs`; `Cling` and `TrustSizes` in `failover.rs` of the simulator; `SayOnce`,
-    /// which costs time only, in `tests/mutations/partial.rs`; `TrustImmediates`, `LeaveStuck`, `EvictEarly`,
-    /// `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`, `CloseEarly` and `WaitOn`, about
-    /// InfiniBand connections, in `verbs.rs` of the simulator; `HideSilence`, which costs a second,
-    /// in `neighbours.rs`; `BelieveHiccups` and `TrustSiblings` in `outages.rs` and `siblings.rs`;
-    /// `MournStrangers`, `TrustNumbers` and `TrustCredit` in `tests/all/strangers.rs`.
-    pub const ALL: [Mutation; 67] = [
+    /// `tests/mutations/pair.rs`; `Cling` and `TrustSizes` in `failover.rs` of the simulator;
+    /// `SayOnce`, which costs time only, in `tests/mutations/partial.rs`; `TrustImmediates`,
+    /// `LeaveStuck`, `EvictEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
+    /// `CloseEarly` and `WaitOn`, about InfiniBand connections, in `verbs.rs` of the simulator;
+    /// `HideSilence`, which costs a second, in `neighbours.rs`; `BelieveHiccups` and
+    /// `TrustSiblings` in `outages.rs` and `siblings.rs`.
+    pub const ALL: [Mutation; 70] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -217,6 +217,9 @@ impl Mutation {
         Mutation::TrustHeads,
         Mutation::IgnoreTag,
         Mutation::AcceptReplays,
+        Mutation::MournStrangers,
+        Mutation::TrustNumbers,
+        Mutation::TrustCredit,
         Mutation::ReadLate,
         Mutation::WriteUnchecked,
         Mutation::ShowUnverified,

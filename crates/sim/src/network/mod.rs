@@ -5,3 +5,4 @@ pub(crate) mod flows;
 pub(crate) mod forge;
 pub(crate) mod hurt;
 pub(crate) mod net;
+pub(crate) mod strangers;

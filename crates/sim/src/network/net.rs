@@ -56,6 +56,8 @@ pub struct NetStats {
     pub cut_short: u64,
     /// Forged.
     pub forged: u64,
+    /// Packets of strangers.
+    pub strange: u64,
     /// Packets that were too long for the path.
     pub too_big: u64,
     /// Dropped by a full socket buffer.
@@ -126,6 +128,7 @@ impl NetStats {
         self.damaged_heads += o.damaged_heads;
         self.cut_short += o.cut_short;
         self.forged += o.forged;
+        self.strange += o.strange;
         self.too_big += o.too_big;
         self.socket_full += o.socket_full;
         self.nobody += o.nobody;

@@ -313,6 +313,7 @@ impl World {
                     self.eps[e as usize].note(now, Trace::Said(event));
                 }
                 match event {
+                    Event::PeerDead { .. } if crate::network::strangers::is_stranger(who) => Ok(()),
                     Event::PeerDead { refused, .. } => self.peer_dead(e, (who, refused)),
                     Event::PutAsked { key, addr, len, .. } => {
                         self.put_asked(e, who, (key, addr, len))
@@ -371,6 +372,9 @@ impl World {
         }
         if header.dst_token != ep.token && result != Err(DropReason::Token) {
             return self.broken(e, format!("took a forged packet: {result:?}"));
+        }
+        if self.is_strange((e, src), header, result.is_ok()) {
+            return;
         }
         use DropReason::{CorruptPayload, Duplicate, NoMemory, Unwritten};
         // Every genuine packet of the peer is a sign of life, even if it is late or useless.

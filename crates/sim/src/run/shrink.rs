@@ -47,6 +47,7 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
         w.batch_drop,
         w.jitter_ns as u32,
         w.forge,
+        w.strangers,
     ];
     for (i, _) in levels.iter().enumerate().filter(|(_, &ppm)| ppm > 0) {
         add(&|s| {
@@ -60,7 +61,8 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
                 5 => w.truncate = 0,
                 6 => w.batch_drop = 0,
                 7 => w.jitter_ns = 0,
-                _ => w.forge = 0,
+                8 => w.forge = 0,
+                _ => w.strangers = 0,
             }
         });
     }

@@ -47,6 +47,8 @@ pub struct PacketFaults {
     pub batch_drop: u32,
     /// A forged copy with another token is added.
     pub forge: u32,
+    /// A stranger sends a packet, or a recorded one again.
+    pub strangers: u32,
     /// Largest random extra latency (order is kept).
     pub jitter_ns: u64,
     /// A connection breaks.

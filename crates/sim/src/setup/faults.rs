@@ -41,6 +41,9 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
         draw_moves(setup);
         draw_forgotten(setup);
     }
+    if profile != Profile::Calm {
+        draw_strangers(setup);
+    }
     if verbs {
         draw_verbs(setup);
         return;
@@ -60,6 +63,14 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     }
 }
 
+/// Draws strangers, from separate random numbers, in a third of the seeds.
+fn draw_strangers(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 51);
+    if rng.one_in(3) {
+        setup.weather.strangers = rng.pick(&[1_000, 10_000, 50_000]);
+    }
+}
+
 /// Each fault is on in a third of the seeds.
 fn draw_weather(rng: &mut Rng) -> PacketFaults {
     let mut some = |levels: &[u32]| if rng.one_in(3) { rng.pick(levels) } else { 0 };
@@ -75,6 +86,7 @@ fn draw_weather(rng: &mut Rng) -> PacketFaults {
         breaks: 0,
         jitter_ns: some(&[1_000, 20_000, 500_000]) as u64,
         forge: some(&[1_000, 20_000]),
+        strangers: 0,
     };
     weather.reorder_ns = rng.pick(&[5_000, 100_000, 3_000_000, LATE_NS]);
     weather

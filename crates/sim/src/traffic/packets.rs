@@ -5,10 +5,11 @@ use crate::machine::out::{News, Out, OutWrite};
 use crate::machine::place::{port_of, target_of};
 use crate::machine::port::TRUESIZE;
 use crate::network::forge::{hurt, socket_of, Damage};
+use crate::network::strangers::{is_stranger, Seen, FAR};
 use crate::setup::writes::LATE_NS;
-use crate::world::state::{Next, World};
+use crate::world::state::{Flying, Next, World};
 use marline_rails::RailEvent;
-use marline_wire::DirectHead;
+use marline_wire::{DirectHead, Header};
 
 impl World {
     /// Puts a packet on the network.
@@ -50,6 +51,7 @@ impl World {
             Some(direct) => direct.lead(),
             None => u16::from_le_bytes([bytes[6], bytes[7]]) as usize,
         };
+        self.attract(e, out, &bytes, at);
         let mut copies = fate.copies;
         if direct.is_some() && self.setup.direct_again && self.rng.one_in(8) {
             let late = self.rng.pick(&LATE_NS);
@@ -80,6 +82,51 @@ impl World {
             self.push(at, Next::Arrive(slot));
         }
         spare::give(bytes);
+    }
+
+    /// Returns whether a packet that endpoint `e` processed is a stranger's first contact, which
+    /// asks for nothing; complains of one that no peer can have sent.
+    pub(crate) fn is_strange(&mut self, (e, src): (u32, u32), of: &Header, taken: bool) -> bool {
+        if taken && of.number >= FAR {
+            self.broken(e, format!("took number {}", of.number));
+        }
+        is_stranger(src) && self.setup.node.key_mark == 0
+    }
+
+    /// Lets strangers act on a packet that they see.
+    fn attract(&mut self, e: u32, out: &Out, bytes: &[u8], at: u64) {
+        let plain = DirectHead::parse(bytes).is_none() && out.write.is_none();
+        if !plain || self.setup.connects(out.rail) {
+            return;
+        }
+        let keyed = self.setup.node.key_mark != 0;
+        if !keyed && !self.setup.node.reliable {
+            return; // numbers mean nothing then
+        }
+        let late_ns = match keyed {
+            true => self.setup.node.peer_timeout_ns,
+            false => self.net.weather.reorder_ns,
+        };
+        let seen = Seen {
+            bytes,
+            to: out.to,
+            late_ns,
+        };
+        let ppm = self.net.weather.strangers;
+        let Some(sent) = self.strangers.send(&seen, keyed, ppm) else {
+            return;
+        };
+        self.net.stats.strange += 1;
+        let slot = self.new_flight();
+        self.flying[slot as usize] = Flying {
+            bytes: sent.bytes,
+            to: target_of(&sent.to),
+            port: port_of(&sent.to),
+            from: e,
+            rail: out.rail,
+            ..Flying::default()
+        };
+        self.push(at + sent.after_ns, Next::Arrive(slot));
     }
 
     /// Returns whether packets are lost at departure: their source address is gone, their

@@ -12,6 +12,7 @@ use crate::network::asking::{Asks, Neighbour};
 use crate::network::flows::Flows;
 use crate::network::hurt::WriteDamage;
 use crate::network::net::Net;
+use crate::network::strangers::Strangers;
 use crate::setup::choices::Setup;
 use crate::truth::messages::Truth;
 use crate::world::app::App;
@@ -137,6 +138,7 @@ pub struct World {
     pub(crate) rounds: Rounds,
     pub(crate) connections: Connections,
     pub(crate) asks: Asks,
+    pub(crate) strangers: Strangers,
     /// Flows of datagrams.
     pub(crate) flows: Flows,
     /// Due neighbour requests, by the order of their events.
@@ -176,6 +178,7 @@ impl World {
             rounds: Rounds::default(),
             connections: Connections::default(),
             asks: Asks::new(setup.seed),
+            strangers: Strangers::new(setup.seed),
             flows: Flows::default(),
             neighbours: BTreeMap::new(),
             setup,
