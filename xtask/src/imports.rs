@@ -1,4 +1,5 @@
-//! Checks the direction of imports: auth, wire, checksum <- proto, rails <- engine <- provider, sim, cli.
+//! Checks the direction of imports: auth, wire, checksum <- proto, rails <- engine <- provider,
+//! sim, cli.
 
 use crate::sources::{Report, Source};
 

@@ -91,8 +91,7 @@ pub struct Eager {
 pub struct Data {
     /// Message number, or READ number with [`FLAG_READ_REPLY`].
     pub number: u32,
-    /// Flags, of which only [`FLAG_READ_REPLY`], [`FLAG_DELIVERY`], [`FLAG_UNSUMMED`] and
-    /// [`FLAG_DEREGISTER`] occur here.
+    /// [`FLAG_READ_REPLY`], [`FLAG_DELIVERY`], [`FLAG_UNSUMMED`], [`FLAG_DEREGISTER`].
     pub flags: u8,
     /// Offset in the message, a multiple of [`BLOCK_BYTES`].
     pub offset: u64,
@@ -120,8 +119,7 @@ pub struct Grant {
     pub flags: u8,
     /// Bytes below this offset may be sent.
     pub upto: u64,
-    /// Total bytes that the receiver wants; less than the message's length if it truncates the
-    /// message.
+    /// Bytes that the receiver wants: fewer than the message has if it truncates the message.
     pub wanted: u64,
 }
 

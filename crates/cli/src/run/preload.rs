@@ -41,7 +41,7 @@ pub fn library(kind: Kind, dir: &Path) -> Option<PathBuf> {
     (kind != Kind::Intel).then(|| find(dir, FILE_NAMES))?
 }
 
-/// What ranks of this MPI lose without the library, in addition to time.
+/// The loss of ranks of this MPI without the library, in addition to time.
 pub fn lost(kind: Kind) -> Option<&'static str> {
     matches!(kind, Kind::OpenMpi5 | Kind::OpenMpi4).then_some(
         "MPI_Mrecv and MPI_Imrecv of Open MPI lose data with gaps, persistent sends and \

@@ -230,7 +230,7 @@ pub struct Keys {
     pub by_rail: Vec<(u8, u64)>,
 }
 
-/// What the receiver of a message has announced: keys, and segments that it has.
+/// Announcements of the receiver of a message: keys, and segments that arrived.
 #[derive(Debug, Default)]
 pub struct PeerKeys {
     /// Keys by the receiver's rail.

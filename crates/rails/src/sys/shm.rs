@@ -204,7 +204,7 @@ impl Ring {
         self.memory.0.word64(self.words + 8)
     }
 
-    /// Whether the consumer can read the producer's memory: 0 unknown, 1 yes, 2 no.
+    /// Tells if the consumer can read the producer's memory: 0 unknown, 1 yes, 2 no.
     pub(crate) fn can_pull(&self) -> &AtomicU32 {
         self.memory.0.word32(self.words + 16)
     }
