@@ -3,7 +3,24 @@
 #![allow(non_camel_case_types, dead_code)]
 
 use crate::abi::base::*;
+use libc::iovec;
 use std::ffi::{c_int, c_void};
+
+/// A table of functions whose first parameter is the endpoint.
+macro_rules! ops_of_endpoint {
+    ($table:ident { $($name:ident($($parameter:ty),*) -> $result:ty;)* }) => {
+        #[repr(C)]
+        pub struct $table {
+            pub size: usize,
+            $(pub $name: unsafe extern "C" fn(*mut fid_ep, $($parameter),*) -> $result,)*
+        }
+    };
+}
+
+/// Registration of a buffer, and of each piece of one: unused, as the provider requires none.
+type desc = *mut c_void;
+type descs = *mut desc;
+type context = *mut c_void;
 
 #[repr(C)]
 pub struct fid_ep {
@@ -46,7 +63,7 @@ pub struct fi_ops_cm {
 
 #[repr(C)]
 pub struct fi_msg {
-    pub msg_iov: *const libc::iovec,
+    pub msg_iov: *const iovec,
     pub desc: *mut *mut c_void,
     pub iov_count: usize,
     pub addr: fi_addr_t,
@@ -54,57 +71,21 @@ pub struct fi_msg {
     pub data: u64,
 }
 
-pub type recv_fn = unsafe extern "C" fn(
-    *mut fid_ep,
-    *mut c_void,
-    usize,
-    *mut c_void,
-    fi_addr_t,
-    *mut c_void,
-) -> isize;
-pub type recvv_fn = unsafe extern "C" fn(
-    *mut fid_ep,
-    *const libc::iovec,
-    *mut *mut c_void,
-    usize,
-    fi_addr_t,
-    *mut c_void,
-) -> isize;
-pub type msg_fn = unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> isize;
-
-#[repr(C)]
-pub struct fi_ops_msg {
-    pub size: usize,
-    pub recv: recv_fn,
-    pub recvv: recvv_fn,
-    pub recvmsg: msg_fn,
-    pub send: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const c_void,
-        usize,
-        *mut c_void,
-        fi_addr_t,
-        *mut c_void,
-    ) -> isize,
-    pub sendv: recvv_fn,
-    pub sendmsg: msg_fn,
-    pub inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> isize,
-    pub senddata: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const c_void,
-        usize,
-        *mut c_void,
-        u64,
-        fi_addr_t,
-        *mut c_void,
-    ) -> isize,
-    pub injectdata:
-        unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t) -> isize,
-}
+ops_of_endpoint! { fi_ops_msg {
+    recv(*mut c_void, usize, desc, fi_addr_t, context) -> isize;
+    recvv(*const iovec, descs, usize, fi_addr_t, context) -> isize;
+    recvmsg(*const fi_msg, u64) -> isize;
+    send(*const c_void, usize, desc, fi_addr_t, context) -> isize;
+    sendv(*const iovec, descs, usize, fi_addr_t, context) -> isize;
+    sendmsg(*const fi_msg, u64) -> isize;
+    inject(*const c_void, usize, fi_addr_t) -> isize;
+    senddata(*const c_void, usize, desc, u64, fi_addr_t, context) -> isize;
+    injectdata(*const c_void, usize, u64, fi_addr_t) -> isize;
+} }
 
 #[repr(C)]
 pub struct fi_msg_tagged {
-    pub msg_iov: *const libc::iovec,
+    pub msg_iov: *const iovec,
     pub desc: *mut *mut c_void,
     pub iov_count: usize,
     pub addr: fi_addr_t,
@@ -114,65 +95,17 @@ pub struct fi_msg_tagged {
     pub data: u64,
 }
 
-pub type tmsg_fn = unsafe extern "C" fn(*mut fid_ep, *const fi_msg_tagged, u64) -> isize;
-
-#[repr(C)]
-pub struct fi_ops_tagged {
-    pub size: usize,
-    pub recv: unsafe extern "C" fn(
-        *mut fid_ep,
-        *mut c_void,
-        usize,
-        *mut c_void,
-        fi_addr_t,
-        u64,
-        u64,
-        *mut c_void,
-    ) -> isize,
-    pub recvv: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const libc::iovec,
-        *mut *mut c_void,
-        usize,
-        fi_addr_t,
-        u64,
-        u64,
-        *mut c_void,
-    ) -> isize,
-    pub recvmsg: tmsg_fn,
-    pub send: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const c_void,
-        usize,
-        *mut c_void,
-        fi_addr_t,
-        u64,
-        *mut c_void,
-    ) -> isize,
-    pub sendv: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const libc::iovec,
-        *mut *mut c_void,
-        usize,
-        fi_addr_t,
-        u64,
-        *mut c_void,
-    ) -> isize,
-    pub sendmsg: tmsg_fn,
-    pub inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t, u64) -> isize,
-    pub senddata: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const c_void,
-        usize,
-        *mut c_void,
-        u64,
-        fi_addr_t,
-        u64,
-        *mut c_void,
-    ) -> isize,
-    pub injectdata:
-        unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t, u64) -> isize,
-}
+ops_of_endpoint! { fi_ops_tagged {
+    recv(*mut c_void, usize, desc, fi_addr_t, u64, u64, context) -> isize;
+    recvv(*const iovec, descs, usize, fi_addr_t, u64, u64, context) -> isize;
+    recvmsg(*const fi_msg_tagged, u64) -> isize;
+    send(*const c_void, usize, desc, fi_addr_t, u64, context) -> isize;
+    sendv(*const iovec, descs, usize, fi_addr_t, u64, context) -> isize;
+    sendmsg(*const fi_msg_tagged, u64) -> isize;
+    inject(*const c_void, usize, fi_addr_t, u64) -> isize;
+    senddata(*const c_void, usize, desc, u64, fi_addr_t, u64, context) -> isize;
+    injectdata(*const c_void, usize, u64, fi_addr_t, u64) -> isize;
+} }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -184,7 +117,7 @@ pub struct fi_rma_iov {
 
 #[repr(C)]
 pub struct fi_msg_rma {
-    pub msg_iov: *const libc::iovec,
+    pub msg_iov: *const iovec,
     pub desc: *mut *mut c_void,
     pub iov_count: usize,
     pub addr: fi_addr_t,
@@ -194,67 +127,17 @@ pub struct fi_msg_rma {
     pub data: u64,
 }
 
-#[repr(C)]
-pub struct fi_ops_rma {
-    pub size: usize,
-    pub read: unsafe extern "C" fn(
-        *mut fid_ep,
-        *mut c_void,
-        usize,
-        *mut c_void,
-        fi_addr_t,
-        u64,
-        u64,
-        *mut c_void,
-    ) -> isize,
-    pub readv: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const libc::iovec,
-        *mut *mut c_void,
-        usize,
-        fi_addr_t,
-        u64,
-        u64,
-        *mut c_void,
-    ) -> isize,
-    pub readmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> isize,
-    pub write: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const c_void,
-        usize,
-        *mut c_void,
-        fi_addr_t,
-        u64,
-        u64,
-        *mut c_void,
-    ) -> isize,
-    pub writev: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const libc::iovec,
-        *mut *mut c_void,
-        usize,
-        fi_addr_t,
-        u64,
-        u64,
-        *mut c_void,
-    ) -> isize,
-    pub writemsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> isize,
-    pub inject:
-        unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t, u64, u64) -> isize,
-    pub writedata: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const c_void,
-        usize,
-        *mut c_void,
-        u64,
-        fi_addr_t,
-        u64,
-        u64,
-        *mut c_void,
-    ) -> isize,
-    pub injectdata:
-        unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t, u64, u64) -> isize,
-}
+ops_of_endpoint! { fi_ops_rma {
+    read(*mut c_void, usize, desc, fi_addr_t, u64, u64, context) -> isize;
+    readv(*const iovec, descs, usize, fi_addr_t, u64, u64, context) -> isize;
+    readmsg(*const fi_msg_rma, u64) -> isize;
+    write(*const c_void, usize, desc, fi_addr_t, u64, u64, context) -> isize;
+    writev(*const iovec, descs, usize, fi_addr_t, u64, u64, context) -> isize;
+    writemsg(*const fi_msg_rma, u64) -> isize;
+    inject(*const c_void, usize, fi_addr_t, u64, u64) -> isize;
+    writedata(*const c_void, usize, desc, u64, fi_addr_t, u64, u64, context) -> isize;
+    injectdata(*const c_void, usize, u64, fi_addr_t, u64, u64) -> isize;
+} }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -291,132 +174,27 @@ pub struct fi_msg_atomic {
     pub data: u64,
 }
 
-pub type atomic_valid_fn = unsafe extern "C" fn(*mut fid_ep, c_int, c_int, *mut usize) -> c_int;
-
-#[repr(C)]
-pub struct fi_ops_atomic {
-    pub size: usize,
-    pub write: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const c_void,
-        usize,
-        *mut c_void,
-        fi_addr_t,
-        u64,
-        u64,
-        c_int,
-        c_int,
-        *mut c_void,
-    ) -> isize,
-    pub writev: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const fi_ioc,
-        *mut *mut c_void,
-        usize,
-        fi_addr_t,
-        u64,
-        u64,
-        c_int,
-        c_int,
-        *mut c_void,
-    ) -> isize,
-    pub writemsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_atomic, u64) -> isize,
-    pub inject: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const c_void,
-        usize,
-        fi_addr_t,
-        u64,
-        u64,
-        c_int,
-        c_int,
-    ) -> isize,
-    pub readwrite: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const c_void,
-        usize,
-        *mut c_void,
-        *mut c_void,
-        *mut c_void,
-        fi_addr_t,
-        u64,
-        u64,
-        c_int,
-        c_int,
-        *mut c_void,
-    ) -> isize,
-    pub readwritev: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const fi_ioc,
-        *mut *mut c_void,
-        usize,
-        *mut fi_ioc,
-        *mut *mut c_void,
-        usize,
-        fi_addr_t,
-        u64,
-        u64,
-        c_int,
-        c_int,
-        *mut c_void,
-    ) -> isize,
-    pub readwritemsg: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const fi_msg_atomic,
-        *mut fi_ioc,
-        *mut *mut c_void,
-        usize,
-        u64,
-    ) -> isize,
-    pub compwrite: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const c_void,
-        usize,
-        *mut c_void,
-        *const c_void,
-        *mut c_void,
-        *mut c_void,
-        *mut c_void,
-        fi_addr_t,
-        u64,
-        u64,
-        c_int,
-        c_int,
-        *mut c_void,
-    ) -> isize,
-    pub compwritev: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const fi_ioc,
-        *mut *mut c_void,
-        usize,
-        *const fi_ioc,
-        *mut *mut c_void,
-        usize,
-        *mut fi_ioc,
-        *mut *mut c_void,
-        usize,
-        fi_addr_t,
-        u64,
-        u64,
-        c_int,
-        c_int,
-        *mut c_void,
-    ) -> isize,
-    pub compwritemsg: unsafe extern "C" fn(
-        *mut fid_ep,
-        *const fi_msg_atomic,
-        *const fi_ioc,
-        *mut *mut c_void,
-        usize,
-        *mut fi_ioc,
-        *mut *mut c_void,
-        usize,
-        u64,
-    ) -> isize,
-    pub writevalid: atomic_valid_fn,
-    pub readwritevalid: atomic_valid_fn,
-    pub compwritevalid: atomic_valid_fn,
-}
+// The parameters of the atomic functions end in address, key, datatype, operation, context.
+ops_of_endpoint! { fi_ops_atomic {
+    write(*const c_void, usize, desc, fi_addr_t, u64, u64, c_int, c_int, context) -> isize;
+    writev(*const fi_ioc, descs, usize, fi_addr_t, u64, u64, c_int, c_int, context) -> isize;
+    writemsg(*const fi_msg_atomic, u64) -> isize;
+    inject(*const c_void, usize, fi_addr_t, u64, u64, c_int, c_int) -> isize;
+    readwrite(*const c_void, usize, desc, *mut c_void, desc,
+        fi_addr_t, u64, u64, c_int, c_int, context) -> isize;
+    readwritev(*const fi_ioc, descs, usize, *mut fi_ioc, descs, usize,
+        fi_addr_t, u64, u64, c_int, c_int, context) -> isize;
+    readwritemsg(*const fi_msg_atomic, *mut fi_ioc, descs, usize, u64) -> isize;
+    compwrite(*const c_void, usize, desc, *const c_void, desc, *mut c_void, desc,
+        fi_addr_t, u64, u64, c_int, c_int, context) -> isize;
+    compwritev(*const fi_ioc, descs, usize, *const fi_ioc, descs, usize, *mut fi_ioc, descs, usize,
+        fi_addr_t, u64, u64, c_int, c_int, context) -> isize;
+    compwritemsg(*const fi_msg_atomic, *const fi_ioc, descs, usize, *mut fi_ioc, descs, usize,
+        u64) -> isize;
+    writevalid(c_int, c_int, *mut usize) -> c_int;
+    readwritevalid(c_int, c_int, *mut usize) -> c_int;
+    compwritevalid(c_int, c_int, *mut usize) -> c_int;
+} }
 
 #[repr(C)]
 pub struct fi_ops_collective {

@@ -13,14 +13,12 @@ use crate::base::object::{self, Object};
 use crate::info::hints::IOV_TAKEN;
 use crate::objects::av;
 use crate::objects::domain::DomainShared;
-use crate::ops::flags::{Binding, INJECT};
+use crate::ops::flags::Binding;
+use crate::ops::requests::{Access, Incoming, Outgoing};
 use crate::queues::{cntr, cq};
-use marline_engine::{
-    Counted, Engine, EpId, IoVec, OpFlags, RecvReq, RemoteReq, SendReq, SubmitError,
-};
+use marline_engine::{Counted, Engine, EpId, IoVec, OpFlags, RemoteReq, SubmitError};
 use std::ffi::{c_int, c_void};
 use std::fmt::Debug;
-use std::ptr::null_mut;
 use std::sync::Arc;
 
 #[repr(C)]
@@ -157,86 +155,6 @@ unsafe fn pieces<'a>(iov: *const libc::iovec, count: usize) -> Result<&'a [IoVec
     Ok(unsafe { std::slice::from_raw_parts(iov.cast::<IoVec>(), count) })
 }
 
-/// The kind of access to the memory of a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    Read,
-    Write,
-}
-
-/// The parameters of a send without its payload.
-#[derive(Clone, Copy)]
-pub(crate) struct Outgoing {
-    pub dest: fi_addr_t,
-    pub tag: Option<u64>,
-    pub data: Option<u64>,
-    pub context: *mut c_void,
-    pub flags: OpFlags,
-}
-
-/// The parameters of a receive without its buffers.
-#[derive(Clone, Copy)]
-pub(crate) struct Incoming {
-    pub source: fi_addr_t,
-    pub tag: Option<(u64, u64)>,
-    pub context: *mut c_void,
-    pub flags: OpFlags,
-}
-
-impl Incoming {
-    /// Replaces the endpoint's default options.
-    pub(crate) fn with(self, flags: OpFlags) -> Incoming {
-        Incoming { flags, ..self }
-    }
-
-    /// The engine's request; `undirected`: see [`Ep`].
-    #[inline]
-    fn request(self, iov: &[IoVec], undirected: u64) -> RecvReq<'_> {
-        RecvReq {
-            source: self.source | undirected,
-            iov,
-            tag: self.tag,
-            context: self.context as usize,
-            flags: self.flags,
-        }
-    }
-}
-
-impl Outgoing {
-    /// Replaces the endpoint's default options.
-    #[inline]
-    pub(crate) fn with(self, flags: OpFlags) -> Outgoing {
-        Outgoing { flags, ..self }
-    }
-
-    /// The engine's request.
-    #[inline]
-    fn request(self, iov: &[IoVec]) -> SendReq<'_> {
-        SendReq {
-            dest: self.dest,
-            iov,
-            tag: self.tag,
-            data: self.data,
-            context: self.context as usize,
-            flags: self.flags,
-        }
-    }
-
-    /// Parameters of `fi_inject` and its variants: the buffer is free on return, no completion is
-    /// reported.
-    #[inline]
-    pub(crate) fn injected(dest: fi_addr_t, tag: Option<u64>, data: Option<u64>) -> Outgoing {
-        let (context, flags) = (null_mut(), INJECT);
-        Outgoing {
-            dest,
-            tag,
-            data,
-            context,
-            flags,
-        }
-    }
-}
-
 impl Ep {
     /// A receive with the endpoint's options.
     #[inline]
@@ -290,6 +208,20 @@ impl Ep {
         self.rx_plain = self.rx.recv(self.rx.op_flags);
     }
 
+    /// Submits one contiguous buffer.
+    #[inline]
+    fn enter_one(
+        &self,
+        buf: *mut c_void,
+        len: usize,
+        submit: impl FnOnce(&[IoVec]) -> Result<isize, Errno>,
+    ) -> isize {
+        let base = buf.cast();
+        let iov = [IoVec { base, len }];
+        let iov = &iov[..usize::from(len != 0)];
+        guard(&self.shared.health, || submit(iov))
+    }
+
     /// Submits `count` iovecs.
     ///
     /// # Safety
@@ -307,18 +239,29 @@ impl Ep {
         })
     }
 
+    #[inline(always)] // otherwise its parameters are copied to the stack for a call
+    fn send(&self, iov: &[IoVec], out: Outgoing) -> Result<isize, Errno> {
+        let req = out.request(iov);
+        self.posted(&req, self.engine.send(self.id, &req))
+    }
+
+    #[inline(always)] // otherwise its parameters are copied to the stack for a call
+    fn recv(&self, iov: &[IoVec], from: Incoming) -> Result<isize, Errno> {
+        let req = from.request(iov, self.undirected);
+        self.posted(&req, self.engine.recv(self.id, &req))
+    }
+
+    /// The result of a post as libfabric sees it.
+    #[inline]
+    fn posted(&self, req: &impl Debug, result: Result<(), SubmitError>) -> Result<isize, Errno> {
+        trace!("{:?} {req:?} -> {result:?}", self.id);
+        result.map(|()| 0).map_err(Errno::from)
+    }
+
     /// Sends one contiguous buffer.
     #[inline]
     pub(crate) fn send_one(&self, buf: *const c_void, len: usize, out: Outgoing) -> isize {
-        let iov = [IoVec {
-            base: buf.cast_mut().cast(),
-            len,
-        }];
-        let iov = &iov[..usize::from(len != 0)];
-        guard(&self.shared.health, || {
-            let req = out.request(iov);
-            self.posted(&req, self.engine.send(self.id, &req))
-        })
+        self.enter_one(buf.cast_mut(), len, |iov| self.send(iov, out))
     }
 
     /// Sends several pieces; `out` is an error if the options were refused.
@@ -333,33 +276,13 @@ impl Ep {
         out: Result<Outgoing, Errno>,
     ) -> isize {
         // SAFETY: the caller's promise.
-        unsafe {
-            self.enter_pieces(iov, count, |iov| {
-                let req = out?.request(iov);
-                self.posted(&req, self.engine.send(self.id, &req))
-            })
-        }
-    }
-
-    /// The result of a post as libfabric sees it.
-    #[inline]
-    fn posted(&self, req: &impl Debug, result: Result<(), SubmitError>) -> Result<isize, Errno> {
-        trace!("{:?} {req:?} -> {result:?}", self.id);
-        result.map(|()| 0).map_err(Errno::from)
+        unsafe { self.enter_pieces(iov, count, |iov| self.send(iov, out?)) }
     }
 
     /// Posts one contiguous receive buffer.
     #[inline]
     pub(crate) fn recv_one(&self, buf: *mut c_void, len: usize, from: Incoming) -> isize {
-        let iov = [IoVec {
-            base: buf.cast(),
-            len,
-        }];
-        let iov = &iov[..usize::from(len != 0)];
-        guard(&self.shared.health, || {
-            let req = from.request(iov, self.undirected);
-            self.posted(&req, self.engine.recv(self.id, &req))
-        })
+        self.enter_one(buf, len, |iov| self.recv(iov, from))
     }
 
     /// Posts several pieces; `from` is an error if the options were refused.
@@ -374,12 +297,7 @@ impl Ep {
         from: Result<Incoming, Errno>,
     ) -> isize {
         // SAFETY: the caller's promise.
-        unsafe {
-            self.enter_pieces(iov, count, |iov| {
-                let req = from?.request(iov, self.undirected);
-                self.posted(&req, self.engine.recv(self.id, &req))
-            })
-        }
+        unsafe { self.enter_pieces(iov, count, |iov| self.recv(iov, from?)) }
     }
 
     /// The total length of the pieces in bytes.
@@ -395,12 +313,20 @@ impl Ep {
         Ok(unsafe { pieces(iov, count) }?.iter().map(|p| p.len).sum())
     }
 
-    /// FI_FENCE: while earlier operations of this endpoint are incomplete or messages undelivered,
-    /// answers EAGAIN so that the application retries.
-    pub(crate) fn fenced(&self, flags: u64) -> Result<(), Errno> {
+    /// A send, read or write with the options of its flags. An error if the flags are invalid;
+    /// EAGAIN, so that the application retries, for FI_FENCE while earlier operations of this
+    /// endpoint are incomplete or messages undelivered.
+    #[inline]
+    pub(crate) fn flagged(
+        &self,
+        out: Outgoing,
+        options: Result<OpFlags, Errno>,
+        flags: u64,
+    ) -> Result<Outgoing, Errno> {
+        let out = out.with(options?);
         match flags & FI_FENCE != 0 && self.engine.has_open(self.id) {
             true => Err(Errno::AGAIN),
-            false => Ok(()),
+            false => Ok(out),
         }
     }
 
@@ -429,8 +355,7 @@ impl Ep {
                 Access::Read => self.engine.read(self.id, &req),
                 Access::Write => self.engine.put(self.id, &req),
             };
-            trace!("{:?} {access:?} {req:?} -> {result:?}", self.id);
-            result.map(|()| 0).map_err(Errno::from)
+            self.posted(&(access, &req), result)
         };
         // SAFETY: the caller's promise.
         unsafe { self.enter_pieces(iov, count, submit) }

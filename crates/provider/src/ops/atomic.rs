@@ -4,7 +4,8 @@ use crate::abi::ep::*;
 use crate::abi::*;
 use crate::base::boundary::{guard, Errno};
 use crate::info::hints::{IOV_TAKEN, RMA_IOV_LIMIT};
-use crate::objects::ep::{ep_of, Ep, Outgoing};
+use crate::objects::ep::{ep_of, Ep};
+use crate::ops::requests::Outgoing;
 use marline_engine::atomic::{is_valid, size_of_type};
 use marline_engine::{atomic_max, AtomicKind, AtomicReq, IoVec};
 use std::ffi::{c_int, c_void};
@@ -71,6 +72,9 @@ struct Asked<'a> {
     op: c_int,
     /// Remote addresses, element counts and keys.
     there: &'a [(u64, usize, u64)],
+    /// Segments beyond the operands: results of [`AtomicKind::Fetch`]; operands to compare with and
+    /// results of [`AtomicKind::Compare`].
+    further: &'a [Given],
 }
 
 /// Submits an operation; `out` is an error if the options were refused.
@@ -80,9 +84,14 @@ struct Asked<'a> {
 unsafe fn submit(
     ep: *mut fid_ep,
     asked: &Asked<'_>,
-    [operands, compare, result]: [Given; 3],
+    operands: Given,
     out: Result<Outgoing, Errno>,
 ) -> isize {
+    let (compare, result) = match *asked.further {
+        [] => (NONE, NONE),
+        [result] => (NONE, result),
+        [compare, result, ..] => (compare, result),
+    };
     // SAFETY: the caller's promise.
     let ep: &Ep = unsafe { ep_of(ep) };
     guard(&ep.shared().health, || {
@@ -133,7 +142,7 @@ unsafe fn message(
     ep: *mut fid_ep,
     kind: AtomicKind,
     msg: *const fi_msg_atomic,
-    [compare, result]: [Given; 2],
+    further: &[Given],
     flags: u64,
 ) -> isize {
     // SAFETY: the caller's promise.
@@ -153,16 +162,37 @@ unsafe fn message(
             datatype: msg.datatype,
             op: msg.op,
             there: &there[..count],
+            further,
         };
         let out = own.outgoing(msg.addr, None, None, msg.context);
-        let out = own.tx.readmsg(flags).map(|flags| out.with(flags));
-        let out = out.and_then(|out| own.fenced(flags).map(|()| out));
-        submit(
-            ep,
-            &asked,
-            [(msg.msg_iov, msg.iov_count), compare, result],
-            out,
-        )
+        let out = own.flagged(out, own.tx.readmsg(flags), flags);
+        submit(ep, &asked, (msg.msg_iov, msg.iov_count), out)
+    }
+}
+
+/// An operation with one remote segment.
+///
+/// # Safety
+/// As for [`submit`].
+unsafe fn pieces(
+    ep: *mut fid_ep,
+    (kind, datatype, op): (AtomicKind, c_int, c_int),
+    operands: Given,
+    further: &[Given],
+    (address, key): (u64, u64),
+    out: Outgoing,
+) -> isize {
+    let (ioc, count) = *further.last().unwrap_or(&operands);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let asked = Asked {
+            kind,
+            datatype,
+            op,
+            there: &[(address, elements(ioc, count), key)],
+            further,
+        };
+        submit(ep, &asked, operands, Ok(out))
     }
 }
 
@@ -185,54 +215,6 @@ unsafe fn elements(ioc: *const fi_ioc, count: usize) -> usize {
         .fold(0, usize::saturating_add)
 }
 
-unsafe extern "C" fn write(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> isize {
-    let ioc = lone(buf, count);
-    let desc = std::ptr::null_mut();
-    // SAFETY: as libfabric calls it, with one entry on the stack.
-    unsafe { writev(ep, &ioc, desc, 1, dest, addr, key, datatype, op, context) }
-}
-
-unsafe extern "C" fn writev(
-    ep: *mut fid_ep,
-    ioc: *const fi_ioc,
-    _desc: *mut *mut c_void,
-    count: usize,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as libfabric calls it.
-    unsafe {
-        let asked = Asked {
-            kind: AtomicKind::Plain,
-            datatype,
-            op,
-            there: &[(addr, elements(ioc, count), key)],
-        };
-        let out = ep_of(ep).outgoing(dest, None, None, context);
-        submit(ep, &asked, [(ioc, count), NONE, NONE], Ok(out))
-    }
-}
-
-unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize {
-    // SAFETY: as libfabric calls it.
-    unsafe { message(ep, AtomicKind::Plain, msg, [NONE, NONE], flags) }
-}
-
 unsafe extern "C" fn inject(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -243,165 +225,96 @@ unsafe extern "C" fn inject(
     datatype: c_int,
     op: c_int,
 ) -> isize {
-    let ioc = lone(buf, count);
-    let asked = Asked {
-        kind: AtomicKind::Plain,
-        datatype,
-        op,
-        there: &[(addr, count, key)],
-    };
+    let (what, ioc) = ((AtomicKind::Plain, datatype, op), lone(buf, count));
     let out = Outgoing::injected(dest, None, None);
     // SAFETY: as libfabric calls it, with one entry on the stack.
-    unsafe { submit(ep, &asked, [(&ioc, 1), NONE, NONE], Ok(out)) }
+    unsafe { pieces(ep, what, (&ioc, 1), &[], (addr, key), out) }
 }
 
-unsafe extern "C" fn readwrite(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> isize {
-    let (ioc, mut back) = (lone(buf, count), lone(result, count));
-    let desc = std::ptr::null_mut();
-    // SAFETY: as libfabric calls it, with entries on the stack.
-    unsafe {
-        readwritev(
-            ep, &ioc, desc, 1, &mut back, desc, 1, dest, addr, key, datatype, op, context,
-        )
-    }
+/// The functions of one kind of operation, and the names of their parameters for each further array
+/// ([`Asked::further`]): its segments, their descriptors, their count.
+macro_rules! operations {
+    (
+        $kind:expr; $one:ident, $pieces:ident, $message:ident, $valid:ident;
+        $($further:ident($desc:ident, $count:ident): *$access:tt;)*
+    ) => {
+        unsafe extern "C" fn $one(
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            _desc: *mut c_void,
+            $($further: *$access c_void, $desc: *mut c_void,)*
+            dest: fi_addr_t,
+            addr: u64,
+            key: u64,
+            datatype: c_int,
+            op: c_int,
+            context: *mut c_void,
+        ) -> isize {
+            let (what, ioc) = (($kind, datatype, op), lone(buf, count));
+            $(let $further = lone($further, count);)*
+            // SAFETY: as libfabric calls it, with entries on the stack.
+            unsafe {
+                let out = ep_of(ep).outgoing(dest, None, None, context);
+                pieces(ep, what, (&ioc, 1), &[$((&$further, 1)),*], (addr, key), out)
+            }
+        }
+
+        unsafe extern "C" fn $pieces(
+            ep: *mut fid_ep,
+            ioc: *const fi_ioc,
+            _desc: *mut *mut c_void,
+            count: usize,
+            $($further: *$access fi_ioc, $desc: *mut *mut c_void, $count: usize,)*
+            dest: fi_addr_t,
+            addr: u64,
+            key: u64,
+            datatype: c_int,
+            op: c_int,
+            context: *mut c_void,
+        ) -> isize {
+            let what = ($kind, datatype, op);
+            // SAFETY: as libfabric calls it.
+            unsafe {
+                let out = ep_of(ep).outgoing(dest, None, None, context);
+                pieces(ep, what, (ioc, count), &[$(($further, $count)),*], (addr, key), out)
+            }
+        }
+
+        unsafe extern "C" fn $message(
+            ep: *mut fid_ep,
+            msg: *const fi_msg_atomic,
+            $($further: *$access fi_ioc, $desc: *mut *mut c_void, $count: usize,)*
+            flags: u64,
+        ) -> isize {
+            // SAFETY: as libfabric calls it.
+            unsafe { message(ep, $kind, msg, &[$(($further, $count)),*], flags) }
+        }
+
+        unsafe extern "C" fn $valid(
+            _: *mut fid_ep,
+            datatype: c_int,
+            op: c_int,
+            count: *mut usize,
+        ) -> c_int {
+            valid($kind, datatype, op, count)
+        }
+    };
 }
 
-unsafe extern "C" fn readwritev(
-    ep: *mut fid_ep,
-    ioc: *const fi_ioc,
-    _desc: *mut *mut c_void,
-    count: usize,
-    results: *mut fi_ioc,
-    _result_desc: *mut *mut c_void,
-    result_count: usize,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as libfabric calls it.
-    unsafe {
-        let asked = Asked {
-            kind: AtomicKind::Fetch,
-            datatype,
-            op,
-            there: &[(addr, elements(results, result_count), key)],
-        };
-        let out = ep_of(ep).outgoing(dest, None, None, context);
-        let given = [(ioc, count), NONE, (results.cast_const(), result_count)];
-        submit(ep, &asked, given, Ok(out))
-    }
+operations! {
+    AtomicKind::Plain; write, writev, writemsg, writevalid;
 }
 
-unsafe extern "C" fn readwritemsg(
-    ep: *mut fid_ep,
-    msg: *const fi_msg_atomic,
-    results: *mut fi_ioc,
-    _result_desc: *mut *mut c_void,
-    result_count: usize,
-    flags: u64,
-) -> isize {
-    let given = [NONE, (results.cast_const(), result_count)];
-    // SAFETY: as libfabric calls it.
-    unsafe { message(ep, AtomicKind::Fetch, msg, given, flags) }
+operations! {
+    AtomicKind::Fetch; readwrite, readwritev, readwritemsg, readwritevalid;
+    results(_result_desc, result_count): *mut;
 }
 
-unsafe extern "C" fn compwrite(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    compare: *const c_void,
-    _compare_desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> isize {
-    let (ioc, with, mut back) = (lone(buf, count), lone(compare, count), lone(result, count));
-    let desc = std::ptr::null_mut();
-    // SAFETY: as libfabric calls it, with entries on the stack.
-    unsafe {
-        compwritev(
-            ep, &ioc, desc, 1, &with, desc, 1, &mut back, desc, 1, dest, addr, key, datatype, op,
-            context,
-        )
-    }
-}
-
-unsafe extern "C" fn compwritev(
-    ep: *mut fid_ep,
-    ioc: *const fi_ioc,
-    _desc: *mut *mut c_void,
-    count: usize,
-    compare: *const fi_ioc,
-    _compare_desc: *mut *mut c_void,
-    compare_count: usize,
-    results: *mut fi_ioc,
-    _result_desc: *mut *mut c_void,
-    result_count: usize,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as libfabric calls it.
-    unsafe {
-        let asked = Asked {
-            kind: AtomicKind::Compare,
-            datatype,
-            op,
-            there: &[(addr, elements(results, result_count), key)],
-        };
-        let out = ep_of(ep).outgoing(dest, None, None, context);
-        let back = (results.cast_const(), result_count);
-        submit(
-            ep,
-            &asked,
-            [(ioc, count), (compare, compare_count), back],
-            Ok(out),
-        )
-    }
-}
-
-unsafe extern "C" fn compwritemsg(
-    ep: *mut fid_ep,
-    msg: *const fi_msg_atomic,
-    compare: *const fi_ioc,
-    _compare_desc: *mut *mut c_void,
-    compare_count: usize,
-    results: *mut fi_ioc,
-    _result_desc: *mut *mut c_void,
-    result_count: usize,
-    flags: u64,
-) -> isize {
-    let given = [
-        (compare, compare_count),
-        (results.cast_const(), result_count),
-    ];
-    // SAFETY: as libfabric calls it.
-    unsafe { message(ep, AtomicKind::Compare, msg, given, flags) }
+operations! {
+    AtomicKind::Compare; compwrite, compwritev, compwritemsg, compwritevalid;
+    compare(_compare_desc, compare_count): *const;
+    results(_result_desc, result_count): *mut;
 }
 
 /// Bytes per element, and the maximum of elements per operation.
@@ -420,33 +333,6 @@ fn valid(kind: AtomicKind, datatype: c_int, op: c_int, count: *mut usize) -> c_i
         unsafe { *count = most };
     }
     0
-}
-
-unsafe extern "C" fn writevalid(
-    _: *mut fid_ep,
-    datatype: c_int,
-    op: c_int,
-    count: *mut usize,
-) -> c_int {
-    valid(AtomicKind::Plain, datatype, op, count)
-}
-
-unsafe extern "C" fn readwritevalid(
-    _: *mut fid_ep,
-    datatype: c_int,
-    op: c_int,
-    count: *mut usize,
-) -> c_int {
-    valid(AtomicKind::Fetch, datatype, op, count)
-}
-
-unsafe extern "C" fn compwritevalid(
-    _: *mut fid_ep,
-    datatype: c_int,
-    op: c_int,
-    count: *mut usize,
-) -> c_int {
-    valid(AtomicKind::Compare, datatype, op, count)
 }
 
 /// `fi_query_atomic`.

@@ -2,6 +2,6 @@
 
 pub(crate) mod atomic;
 pub(crate) mod flags;
-pub(crate) mod msg;
+pub(crate) mod messages;
+pub(crate) mod requests;
 pub(crate) mod rma;
-pub(crate) mod tagged;

@@ -6,7 +6,8 @@ use crate::abi::ep::*;
 use crate::abi::*;
 use crate::base::boundary::Errno;
 use crate::info::hints::RMA_IOV_LIMIT;
-use crate::objects::ep::{ep_of, Access, Ep, Outgoing};
+use crate::objects::ep::{ep_of, Ep};
+use crate::ops::requests::{Access, Outgoing};
 use std::ffi::c_void;
 use std::mem::size_of;
 
@@ -84,89 +85,64 @@ unsafe fn message(ep: *mut fid_ep, access: Access, msg: *const fi_msg_rma, flags
         }
         let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
         let out = ep.outgoing(msg.addr, None, data, msg.context);
-        let out: Result<Outgoing, Errno> = match access {
+        let options = match access {
             Access::Read => ep.tx.readmsg(flags),
             Access::Write => ep.tx.writemsg(flags),
-        }
-        .map(|flags| out.with(flags));
-        let out = out.and_then(|out| ep.fenced(flags).map(|()| out));
+        };
+        let out = ep.flagged(out, options, flags);
         ep.remote_pieces(access, (msg.msg_iov, msg.iov_count), &remote[..count], out)
     }
 }
 
-unsafe extern "C" fn read(
-    ep: *mut fid_ep,
-    buf: *mut c_void,
-    len: usize,
-    _desc: *mut c_void,
-    source: fi_addr_t,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as libfabric calls it.
-    unsafe {
-        let out = ep_of(ep).outgoing(source, None, None, context);
-        one(ep, Access::Read, (buf, len), (address, key), out)
-    }
+/// The functions of one kind of access: with one local segment, with several, and with several
+/// remote ones, too.
+macro_rules! accesses {
+    ($access:expr, $buffer:ty: $one:ident, $pieces:ident, $message:ident) => {
+        unsafe extern "C" fn $one(
+            ep: *mut fid_ep,
+            buf: $buffer,
+            len: usize,
+            _desc: *mut c_void,
+            peer: fi_addr_t,
+            address: u64,
+            key: u64,
+            context: *mut c_void,
+        ) -> isize {
+            // SAFETY: as libfabric calls it.
+            unsafe {
+                let out = ep_of(ep).outgoing(peer, None, None, context);
+                one(ep, $access, (buf, len), (address, key), out)
+            }
+        }
+
+        unsafe extern "C" fn $pieces(
+            ep: *mut fid_ep,
+            iov: *const libc::iovec,
+            _desc: *mut *mut c_void,
+            count: usize,
+            peer: fi_addr_t,
+            address: u64,
+            key: u64,
+            context: *mut c_void,
+        ) -> isize {
+            let there = (peer, address, key);
+            // SAFETY: as libfabric calls it.
+            unsafe { pieces(ep, $access, (iov, count), there, context) }
+        }
+
+        unsafe extern "C" fn $message(
+            ep: *mut fid_ep,
+            msg: *const fi_msg_rma,
+            flags: u64,
+        ) -> isize {
+            // SAFETY: as libfabric calls it.
+            unsafe { message(ep, $access, msg, flags) }
+        }
+    };
 }
 
-unsafe extern "C" fn readv(
-    ep: *mut fid_ep,
-    iov: *const libc::iovec,
-    _desc: *mut *mut c_void,
-    count: usize,
-    source: fi_addr_t,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    let there = (source, address, key);
-    // SAFETY: as libfabric calls it.
-    unsafe { pieces(ep, Access::Read, (iov, count), there, context) }
-}
-
-unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: as libfabric calls it.
-    unsafe { message(ep, Access::Read, msg, flags) }
-}
-
-unsafe extern "C" fn write(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _desc: *mut c_void,
-    dest: fi_addr_t,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as libfabric calls it.
-    unsafe {
-        let out = ep_of(ep).outgoing(dest, None, None, context);
-        one(ep, Access::Write, (buf, len), (address, key), out)
-    }
-}
-
-unsafe extern "C" fn writev(
-    ep: *mut fid_ep,
-    iov: *const libc::iovec,
-    _desc: *mut *mut c_void,
-    count: usize,
-    dest: fi_addr_t,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    let there = (dest, address, key);
-    // SAFETY: as libfabric calls it.
-    unsafe { pieces(ep, Access::Write, (iov, count), there, context) }
-}
-
-unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: as libfabric calls it.
-    unsafe { message(ep, Access::Write, msg, flags) }
-}
+accesses!(Access::Read, *mut c_void: read, readv, readmsg);
+accesses!(Access::Write, *const c_void: write, writev, writemsg);
 
 unsafe extern "C" fn inject(
     ep: *mut fid_ep,
