@@ -2,7 +2,7 @@
 
 use marline_engine::stats::page::{at, BODY_AT, GROUP_WORDS, MAGIC, VERSION};
 use marline_engine::stats::reader::parse_page;
-use marline_engine::stats::report::{averages, report};
+use marline_engine::stats::report::report;
 use marline_engine::stats::summary::Summary;
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub fn stats_page(data: &[u8]) {
     let page = parse_page(name, &bytes).expect("a page with a right header is read");
     page.elapsed_ns();
     let summary = Summary::of(std::slice::from_ref(&page));
-    let _ = report(&summary) + &averages(&summary);
+    let _ = report(&summary);
     let names = page.rails.iter().map(|rail| &rail.name);
     assert!(names
         .chain([&page.host])

@@ -1,7 +1,7 @@
 //! The summary of a job as JSON; docs/statistics.md documents its shape.
 
+use crate::former::former;
 use marline_engine::stats::dead::DeadPeer;
-use marline_engine::stats::former::former;
 use marline_engine::stats::outages::{End, Outage};
 use marline_engine::stats::summary::{RailSummary, Summary};
 use marline_engine::stats::{Counters, Row};

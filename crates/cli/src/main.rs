@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod doctor;
+mod former;
 mod generate;
 mod json;
 mod lab;

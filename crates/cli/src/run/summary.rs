@@ -4,10 +4,11 @@ use crate::json;
 use crate::outcome::EXIT_REFUSED;
 use crate::run::mpi::{Kind, Mpi};
 use crate::run::stats_dir::{process, StatsDir, STATS_DIR};
+use crate::stats::averages::averages;
 use crate::tool;
 use marline_engine::stats::page::PEERS_MAX;
 use marline_engine::stats::reader;
-use marline_engine::stats::report::{averages, is_well, report};
+use marline_engine::stats::report::report;
 use marline_engine::stats::rows::{JobPage, PeerRow};
 use marline_engine::stats::summary::Summary;
 use marline_engine::stats::text::{plural, wrap};
@@ -70,7 +71,7 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
         }
         text += &remarks(&pages);
         if ran.verbose && summary.processes > 0 {
-            text += &averages(&summary);
+            text += &averages(pages.iter(), &summary);
         }
     }
     let refused = args.require && summary.processes == 0 && ran.status == 0;
@@ -95,6 +96,11 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
     } else {
         ran.status
     }
+}
+
+/// True if the verdict needs no attention.
+fn is_well(s: &Summary) -> bool {
+    s.processes > 0 && s.dead.is_empty() && !s.is_unprotected()
 }
 
 /// Writes the summary to its file. Returns the text for standard error: the whole summary if the
@@ -277,6 +283,7 @@ fn processes_of<'a>(rows: impl Iterator<Item = &'a PeerRow>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use marline_engine::stats::dead::DeadPeer;
 
     fn mpi(kind: Kind) -> Mpi {
         Mpi {
@@ -315,6 +322,19 @@ mod tests {
         }
         assert!(said(&open, false, 0).contains("other hosts"));
         assert!(!said(&open, false, 2).contains("other hosts"));
+    }
+
+    #[test]
+    fn only_the_verdict_of_a_used_network_without_deaths_is_well() {
+        let mut summary = Summary::default();
+        assert!(!is_well(&summary));
+        summary.processes = 2;
+        assert!(is_well(&summary));
+        summary.unprotected.sums = 1;
+        assert!(!is_well(&summary));
+        summary.unprotected.sums = 0;
+        summary.dead.push(DeadPeer::default());
+        assert!(!is_well(&summary));
     }
 
     #[test]

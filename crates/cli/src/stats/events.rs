@@ -79,8 +79,8 @@ fn as_text(jobs: &[Job]) -> String {
         for told in &all {
             out += &told.line();
         }
-        if job.summary.events_missing > 0 {
-            let missing = job.summary.events_missing;
+        let missing = missing(job);
+        if missing > 0 {
             out += &format!("{missing} older events are not kept any more\n");
         }
     }
@@ -313,6 +313,12 @@ impl Told<'_> {
     }
 }
 
+/// The number of events that the pages no longer hold.
+fn missing(job: &Job) -> u64 {
+    let missing = job.pages.iter().map(|(_, page)| page.events.missing);
+    missing.fold(0, u64::saturating_add)
+}
+
 /// The system's text for the error of a failed rail.
 fn errno(number: u32) -> String {
     std::io::Error::from_raw_os_error(number as i32).to_string()
@@ -323,7 +329,7 @@ fn as_json(jobs: &[Job]) -> String {
         json!({
             "job": job.id(),
             "events": array(&told(job), Told::as_json),
-            "missing": job.summary.events_missing,
+            "missing": missing(job),
         })
     };
     format!("{}\n", json!({ "jobs": array(jobs, job) }))

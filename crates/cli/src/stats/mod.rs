@@ -1,5 +1,6 @@
 //! `marline stats` and `marline events`: counters and events of engines, running or ended, by job.
 
+pub mod averages;
 pub mod events;
 mod jobs;
 mod prometheus;
@@ -10,10 +11,11 @@ use crate::outcome::EXIT_REFUSED;
 use crate::run::stats_dir::{self, STATS_DIR};
 use crate::run::summary::remarks;
 use crate::tool;
+use averages::averages;
 use jobs::Job;
 use marline_engine::stats::page::DEFAULT_DIR;
 use marline_engine::stats::reader;
-use marline_engine::stats::report::{averages, report};
+use marline_engine::stats::report::report;
 use marline_engine::stats::rows::JobPage;
 use marline_engine::stats::text::plural;
 use serde_json::json;
@@ -170,7 +172,7 @@ fn tables(jobs: &[Job]) -> String {
         }
         out += &report(&job.summary);
         out += &remarks(&job.pages().collect::<Vec<_>>());
-        out += &averages(&job.summary);
+        out += &averages(job.pages.iter().map(|(_, page)| page), &job.summary);
         if used.len() > 1 {
             out.push('\n');
         }

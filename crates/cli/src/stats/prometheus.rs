@@ -1,7 +1,7 @@
 //! Metrics in Prometheus' text format: per process, per rail, and totals of peers and paths.
 
 use super::jobs::Job;
-use marline_engine::stats::former::former;
+use crate::former::former;
 use marline_engine::stats::rows::JobPage;
 use marline_engine::stats::{Combine, Counters, PathCounters};
 

@@ -152,7 +152,7 @@ impl Reason {
 
     /// Decodes a link-end word into reason and number.
     pub(crate) fn of_end(word: u32) -> (Reason, u32) {
-        let reason = Reason::from_number((word >> NUMBER_BITS) as u8);
+        let reason = Reason::from_number((word >> NUMBER_BITS) as u8).unwrap_or_default();
         (reason, word & ((1 << NUMBER_BITS) - 1))
     }
 
@@ -260,8 +260,8 @@ impl Event {
         Event {
             unix_ns,
             times: ((what >> 32) as u32).saturating_add(1),
-            kind: Kind::from_number(kind),
-            reason: Reason::from_number(reason),
+            kind: Kind::from_number(kind).unwrap_or_default(),
+            reason: Reason::from_number(reason).unwrap_or_default(),
             rail,
             peer_rail,
             peer,
@@ -426,7 +426,9 @@ mod tests {
             };
             assert_eq!(Event::from_record(&event.record()), event);
         }
-        assert_eq!(Kind::from_number(200), Kind::Unknown);
+        let unknown = [0, 0xffff_c8c8, 0, 0, 0, 0];
+        let read = Event::from_record(&unknown);
+        assert_eq!((read.kind, read.reason), (Kind::Unknown, Reason::None));
     }
 
     #[test]

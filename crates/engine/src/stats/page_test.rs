@@ -3,7 +3,7 @@
 use super::*;
 use crate::stats::events::{Event, Kind};
 use crate::stats::process::is_zombie;
-use crate::stats::reader::{list_pages, read_owner, read_page};
+use crate::stats::reader::{list_pages, parse_page, read_owner, read_page};
 use crate::stats::report::report;
 use crate::stats::rows::{PathRow, PathState, PeerState, RailRow};
 use crate::stats::stale::remove_stale;
@@ -407,6 +407,50 @@ fn truncated_and_random_pages_are_refused_or_read_without_harm() {
         let _ = check(&bad);
     }
     assert!(read_page(&dir.0).is_err(), "a directory is not a page");
+}
+
+/// Each state is read as itself, and a number that no state has is damage, never another state.
+#[test]
+fn an_invalid_state_is_damage() {
+    let dir = Dir::new("states");
+    let mut page = dir.open();
+    let mut written = |of_peer, of_path| {
+        let path = PathRow {
+            state: of_path,
+            ..path_row(0, 0, 1)
+        };
+        let row = PeerRow {
+            state: of_peer,
+            ..peer_row(1, 1, &[path])
+        };
+        page.publish(|w| w.peer(row));
+        std::fs::read(page.path()).unwrap()
+    };
+    let states = |bytes: &[u8]| {
+        let peer = &parse_page(Path::new("page"), bytes)?.peers[0];
+        Ok::<_, String>((peer.state, peer.paths[0].state))
+    };
+    let base = written(PeerState::Alive, PathState::Up);
+    let body = BODY_AT * 8;
+    for (of_peer, of_path) in [
+        (PeerState::Dead, PathState::Up),
+        (PeerState::Alive, PathState::Probation),
+    ] {
+        let other = written(of_peer, of_path);
+        assert_eq!(states(&other), Ok((of_peer, of_path)));
+        let differs = |&at: &usize| base[at..at + 8] != other[at..at + 8];
+        let at = (body..base.len()).step_by(8).find(differs).unwrap();
+        for word in [5, 255, 256, 1 << 32, u64::MAX] {
+            let mut bad = base.clone();
+            bad[at..at + 8].copy_from_slice(&u64::to_ne_bytes(word));
+            let error = states(&bad).unwrap_err();
+            assert!(error.contains("is cut off or damaged"), "{error}");
+        }
+    }
+    for &state in PathState::ALL {
+        let read = states(&written(PeerState::Closed, state));
+        assert_eq!(read, Ok((PeerState::Closed, state)));
+    }
 }
 
 #[test]

@@ -12,19 +12,6 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The process that owns a page.
-#[derive(Clone, Debug)]
-pub struct Owner {
-    /// PID in its namespace.
-    pub pid: u32,
-    /// Start of the process in ticks since boot.
-    pub pid_start: u64,
-    /// Inode of the PID namespace.
-    pub pid_space: u64,
-    /// Host.
-    pub host: String,
-}
-
 /// Lists the pages in a directory that this user may read, sorted by name; empty without the
 /// directory. Skips entries that are not regular files of this user, since any user may create
 /// files in /dev/shm, and names with characters that control a terminal.
@@ -53,14 +40,14 @@ fn named_as_pages(dir: &Path, good: impl Fn(&Metadata) -> bool) -> Vec<PathBuf> 
     entries.filter(is_page).map(|e| e.path()).collect()
 }
 
-/// Reads only the header of a page, of this version or an earlier one.
-pub fn read_owner(path: &Path) -> Result<Owner, String> {
+/// Reads only the header of a page, of this version or an earlier one: the process that owns it.
+pub fn read_owner(path: &Path) -> Result<JobPage, String> {
     let words = read_words(path, HEADER_WORDS)?;
     match (OWNER_SINCE..VERSION).contains(&get(&words, at::VERSION)) {
         true => check_magic(&words, path)?,
         false => check_header(&words, path)?,
     }
-    Ok(owner(&words))
+    Ok(with_header(JobPage::default(), &words))
 }
 
 /// Reads a page. Waits briefly for a writer that is updating it.
@@ -161,38 +148,27 @@ fn check_header(words: &[u64], path: &Path) -> Result<(), String> {
     ))
 }
 
-fn owner(words: &[u64]) -> Owner {
-    Owner {
+/// The page with what its header says.
+fn with_header(page: JobPage, words: &[u64]) -> JobPage {
+    JobPage {
         pid: get(words, at::PID) as u32,
         pid_start: get(words, at::PID_START),
         pid_space: get(words, at::PID_SPACE),
         host: Source::new(words.get(at::HOST..).unwrap_or_default()).text(HOST_WORDS),
+        published_unix_ns: get(words, at::PUBLISHED),
+        closed: get(words, at::CLOSED) == 1,
+        ..page
     }
 }
 
-/// Parses a page without its events; a page with missing parts is an error, since its sums would
-/// silently be too small. A page whose process died during an update (`torn`) is parsed as far as
-/// it goes.
+/// Parses a page without its events. Missing or invalid words are an error, since sums would
+/// silently be too small, and states others than their writer meant. A page whose process died
+/// during an update (`torn`) is parsed as far as it goes.
 fn parse(words: &[u64], path: &Path, torn: bool) -> Result<JobPage, String> {
     let mut body = Source::new(words.get(BODY_AT..).unwrap_or_default());
     let page = JobPage::take(&mut body);
-    if body.short && !torn {
+    if (body.short || body.invalid) && !torn {
         return Err(format!("{} is cut off or damaged", path.display()));
     }
-    let Owner {
-        pid,
-        pid_start,
-        pid_space,
-        host,
-    } = owner(words);
-    Ok(JobPage {
-        pid,
-        pid_start,
-        pid_space,
-        host,
-        published_unix_ns: get(words, at::PUBLISHED),
-        closed: get(words, at::CLOSED) == 1,
-        torn,
-        ..page
-    })
+    Ok(with_header(JobPage { torn, ..page }, words))
 }

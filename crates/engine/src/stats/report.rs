@@ -3,9 +3,8 @@
 
 use super::dead::DeadPeer;
 use super::outages::{by_place, Outage};
-use super::summary::{RailSummary, Summary, MEANS};
-use super::text::{format_bytes, format_count, format_ms, plural, wrap};
-use super::ProcessCounters;
+use super::summary::{RailSummary, Summary};
+use super::text::{format_bytes, format_count, plural, wrap};
 
 fn seconds(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
@@ -77,7 +76,7 @@ fn unprotected(s: &Summary) -> String {
 }
 
 /// The verdict: problems first, then the traffic.
-pub fn verdict(s: &Summary) -> String {
+fn verdict(s: &Summary) -> String {
     if s.processes == 0 {
         return "Marline: NOT USED: no process on this host sent anything over it\n".to_owned();
     }
@@ -88,7 +87,7 @@ pub fn verdict(s: &Summary) -> String {
 const OUTAGES_MAX: usize = 8;
 
 /// Lines for outages, or for their places if there are many, up to a limit.
-pub fn outages(s: &Summary) -> String {
+fn outages(s: &Summary) -> String {
     let line = |outage: &Outage| wrap(&format!("Marline: {}", outage.line()));
     let (told, what) = match s.outages.len() {
         ..=OUTAGES_MAX => (s.outages.clone(), ("more outage", "more outages")),
@@ -101,11 +100,6 @@ pub fn outages(s: &Summary) -> String {
         text += &wrap(&format!("Marline: and {more}; `marline events` shows all"));
     }
     text
-}
-
-/// True if the verdict needs no attention.
-pub fn is_well(s: &Summary) -> bool {
-    s.processes > 0 && s.dead.is_empty() && !s.is_unprotected()
 }
 
 /// The columns of the table of rails with their widths.
@@ -135,7 +129,7 @@ fn cells(rail: &RailSummary) -> [String; 8] {
 }
 
 /// A heading, and a line per rail.
-pub fn rails(s: &Summary) -> String {
+fn rails(s: &Summary) -> String {
     let used = s.rails.iter().filter(|rail| !rail.is_unused());
     let mut lines: Vec<_> = used.map(|rail| (&*rail.name, cells(rail))).collect();
     if lines.is_empty() {
@@ -218,7 +212,7 @@ fn notes_of(rail: &RailSummary) -> Vec<String> {
 }
 
 /// All notes besides the numbers.
-pub fn notes(s: &Summary) -> String {
+fn notes(s: &Summary) -> String {
     let mut notes: Vec<String> = s.rails.iter().flat_map(notes_of).collect();
     let (of, all) = (&s.unprotected, s.processes);
     if of.some_sums > 0 && of.sums == 0 {
@@ -235,39 +229,6 @@ pub fn notes(s: &Summary) -> String {
         ));
     }
     notes.iter().map(|note| wrap(note)).collect()
-}
-
-/// Averages per process, and the distribution of message sizes.
-pub fn averages(s: &Summary) -> String {
-    let means = MEANS.iter().zip(s.means);
-    let mut rows: Vec<(&str, String)> = means.map(|(m, mean)| (m.name, (m.text)(mean))).collect();
-    let wait = format_ms(s.process.ack_wait_max_ns as f64);
-    rows.push(("longest wait for an ack, of any", wait));
-    let mut out = String::from("average per process\n");
-    for (name, value) in rows {
-        out += &format!("  {name:<40} {value:>12}\n");
-    }
-    out + &sizes(&s.process)
-}
-
-fn sizes(p: &ProcessCounters) -> String {
-    let classes = [
-        ("<=64B", p.sizes_to_64),
-        ("<=1K", p.sizes_to_1k),
-        ("<=8K", p.sizes_to_8k),
-        ("<=64K", p.sizes_to_64k),
-        ("<=1M", p.sizes_to_1m),
-        ("<=16M", p.sizes_to_16m),
-        (">16M", p.sizes_above),
-    ];
-    let all: f64 = classes.iter().map(|&(_, count)| count as f64).sum();
-    let percent = |count: u64| 100.0 * count as f64 / all.max(1.0);
-    let mut out = String::from("messages by size, %");
-    for (name, count) in classes {
-        out += &format!("  {name} {:.0}", percent(count));
-    }
-    out.push('\n');
-    out
 }
 
 /// The text at the end of a run.

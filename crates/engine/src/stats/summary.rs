@@ -3,7 +3,6 @@
 use super::dead::{dead_peers, DeadPeer};
 use super::outages::{outages, Outage};
 use super::rows::{JobPage, ProcessKey};
-use super::text::{format_bytes, format_ms};
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use marline_checksum::Algorithm;
 use std::collections::BTreeSet;
@@ -90,8 +89,6 @@ pub struct Summary {
     pub unprotected: Unprotected,
     /// Rail failures in order of time.
     pub outages: Vec<Outage>,
-    /// Number of events that the pages no longer hold.
-    pub events_missing: u64,
     /// Rails by name in order of appearance.
     pub rails: Vec<RailSummary>,
     /// Sum of all process counters.
@@ -100,66 +97,6 @@ pub struct Summary {
     pub peers: PeerCounters,
     /// Longest run time of a process.
     pub elapsed_ns: u64,
-    /// Averages per process of [`MEANS`].
-    pub means: [f64; MEANS.len()],
-}
-
-/// A value that is averaged over processes.
-pub struct Mean {
-    /// Its name.
-    pub name: &'static str,
-    /// The value of a page with these totals of peers.
-    of: fn(&JobPage, &PeerCounters) -> f64,
-    /// The average as text.
-    pub text: fn(f64) -> String,
-}
-
-macro_rules! means {
-    ($($name:literal: |$page:ident, $peers:ident| $of:expr, $text:expr;)*) => {
-        /// The averages, in the terms of the literature on reliability in software.
-        pub const MEANS: &[Mean] = &[$(Mean {
-            name: $name,
-            of: |$page, $peers| $of,
-            text: $text,
-        },)*];
-    };
-}
-
-means! {
-    "messages sent per second": |page, sum| sum.messages_sent as f64 / seconds(page), hundredths;
-    "volume sent per second": |page, sum| sum.bytes_sent as f64 / seconds(page), bytes;
-    "communicating peers": |page, _sum| in_touch(page), |mean| format!("{mean:.1}");
-    "flow-control acks (grants, credits)": |_page, sum| sum.flow_acks_sent as f64, hundredths;
-    "reliability acks in own packets": |_page, sum| sum.acks_sent as f64, hundredths;
-    "reliability acks piggybacked": |_page, sum| sum.acks_piggybacked as f64, hundredths;
-    "retransmitted packets": |page, _sum| resent(page), hundredths;
-    "maximum reliability memory": |page, _sum| page.process.reliability_bytes_max as f64, bytes;
-    "maximum queue length (unacked packets)":
-        |page, _sum| page.process.unacked_packets_max as f64, hundredths;
-    "maximum unexpected-message memory":
-        |page, _sum| page.process.unexpected_bytes_max as f64, bytes;
-    "longest ack delay": |page, _sum| page.process.ack_delay_max_ns as f64, format_ms;
-}
-
-fn hundredths(mean: f64) -> String {
-    format!("{mean:.2}")
-}
-
-fn bytes(mean: f64) -> String {
-    format_bytes(mean as u64)
-}
-
-fn in_touch(page: &JobPage) -> f64 {
-    page.peers.len() as f64 + page.peers_beyond as f64
-}
-
-fn resent(page: &JobPage) -> f64 {
-    let rails = (0..page.rails.len()).map(|n| page.path_totals(n).resent());
-    rails.fold(0, u64::saturating_add) as f64
-}
-
-fn seconds(page: &JobPage) -> f64 {
-    (page.elapsed_ns() as f64 / 1e9).max(1e-9)
 }
 
 impl Summary {
@@ -176,19 +113,14 @@ impl Summary {
             summary.idle += usize::from(is_new(page, &mut known));
         }
         summary.dead = dead_peers(pages);
-        let processes = summary.processes.max(1) as f64;
-        summary.means.iter_mut().for_each(|sum| *sum /= processes);
         summary.outages = outages(pages);
-        let missing = pages.iter().map(|page| page.events.missing);
-        summary.events_missing = missing.fold(0, u64::saturating_add);
         summary
     }
 
     fn add(&mut self, page: &JobPage) {
-        let peers = page.peer_totals();
         self.rank = page.rank.filter(|_| self.processes == 1);
         self.process.merge(&page.process);
-        self.peers.merge(&peers);
+        self.peers.merge(&page.peer_totals());
         self.elapsed_ns = self.elapsed_ns.max(page.elapsed_ns());
         for (n, rail) in page.rails.iter().enumerate() {
             let paths = page.path_totals(n);
@@ -199,9 +131,6 @@ impl Summary {
             sum.counters.merge(&rail.counters);
             sum.paths.merge(&paths);
             sum.alive.merge(&page.path_totals_alive(n));
-        }
-        for (sum, mean) in self.means.iter_mut().zip(MEANS) {
-            *sum += (mean.of)(page, &peers);
         }
         self.add_unprotected(page);
     }
@@ -250,42 +179,21 @@ fn is_new<'a>(page: &'a JobPage, known: &mut BTreeSet<ProcessKey<'a>>) -> bool {
 mod test {
     use super::*;
     use crate::stats::events::{Event, Kind, Reason};
-    use crate::stats::rows::{PathRow, PeerRow, PeerState, RailRow};
+    use crate::stats::handmade;
+    use crate::stats::rows::PeerState;
 
-    /// A process with two rails and one peer that it reached over both rails.
+    /// A process whose paths lost packets, with one rail down.
     fn page(messages: u64) -> JobPage {
-        let mut page = JobPage {
-            opened_unix_ns: 1_000_000_000,
-            published_unix_ns: 3_000_000_000,
-            ..JobPage::default()
-        };
-        let mut peer = PeerRow::default();
+        let mut page = handmade::page();
+        let peer = &mut page.peers[0];
         peer.counters.messages_sent = messages;
-        peer.counters.flow_acks_sent = 4;
-        for rail in 0..2 {
-            let mut path = PathRow {
-                rail,
-                ..PathRow::default()
-            };
-            path.counters.lost = 3;
-            path.counters.resent_loss = 2;
-            path.counters.resent_failover = 1;
-            path.counters.downs = u64::from(rail);
-            peer.paths.push(path);
-            page.rails.push(RailRow {
-                name: format!("rail{rail}"),
-                up: rail == 0,
-                ..RailRow::default()
-            });
+        for path in &mut peer.paths {
+            let path = &mut path.counters;
+            (path.lost, path.resent_loss, path.resent_failover) = (3, 2, 1);
         }
-        page.peers.push(peer);
+        page.rails[1].up = false;
         page.process.reliability_bytes_max = 100 * messages;
         page
-    }
-
-    fn mean(summary: &Summary, name: &str) -> f64 {
-        let at = MEANS.iter().position(|mean| mean.name == name);
-        summary.means[at.unwrap()]
     }
 
     #[test]
@@ -297,9 +205,6 @@ mod test {
         assert_eq!(summary.rails[1].paths.lost, 6);
         assert_eq!(summary.rails[1].paths.resent(), 6);
         assert_eq!((summary.rails[0].up, summary.rails[1].up), (2, 0));
-        assert_eq!(mean(&summary, "messages sent per second"), 10.0);
-        assert_eq!(mean(&summary, "maximum reliability memory"), 2000.0);
-        assert_eq!(mean(&summary, "flow-control acks (grants, credits)"), 4.0);
         assert_eq!(summary.process.reliability_bytes_max, 3000);
     }
 
@@ -312,7 +217,6 @@ mod test {
         }
         let summary = Summary::of(&pages);
         assert_eq!((summary.processes, summary.idle), (2, 0));
-        assert_eq!(mean(&summary, "messages sent per second"), 12.5);
     }
 
     #[test]

@@ -56,8 +56,3 @@ pub fn plural(count: u64, one: &str, more: &str) -> String {
         if count == 1 { one } else { more }
     )
 }
-
-/// Formats nanoseconds in milliseconds.
-pub(super) fn format_ms(ns: f64) -> String {
-    format!("{:.3} ms", ns / 1e6)
-}

@@ -10,7 +10,8 @@ pub(super) const TEXT_WORDS: usize = 6;
 pub(super) trait Words: Sized {
     /// Gives the value's words in order.
     fn put(&self, to: &mut impl FnMut(u64));
-    /// The inverse of [`Words::put`]. Nothing read is trusted: any words give a value.
+    /// The inverse of [`Words::put`]. Nothing read is trusted: any words give a value, and `from`
+    /// remembers whether words were missing or invalid.
     fn take(from: &mut Source<'_>) -> Self;
 }
 
@@ -26,6 +27,8 @@ pub(super) struct Source<'a> {
     words: std::slice::Iter<'a, u64>,
     /// True after the first missing word.
     pub(super) short: bool,
+    /// True after the first word out of its type's range.
+    pub(super) invalid: bool,
 }
 
 impl<'a> Source<'a> {
@@ -33,7 +36,14 @@ impl<'a> Source<'a> {
         Source {
             words: words.iter(),
             short: false,
+            invalid: false,
         }
+    }
+
+    /// A word's value; `None` is an invalid word, which reads as the default.
+    pub(super) fn valid<T: Default>(&mut self, value: Option<T>) -> T {
+        self.invalid |= value.is_none();
+        value.unwrap_or_default()
     }
 
     fn next(&mut self) -> u64 {
@@ -73,7 +83,8 @@ macro_rules! integers {
                 to(u64::from(*self));
             }
             fn take(from: &mut Source<'_>) -> Self {
-                from.next().try_into().unwrap_or_default()
+                let value = from.next().try_into().ok();
+                from.valid(value)
             }
         }
     )*};
@@ -86,7 +97,8 @@ impl Words for bool {
         to(u64::from(*self));
     }
     fn take(from: &mut Source<'_>) -> Self {
-        from.next() == 1
+        let word = from.next();
+        from.valid((word <= 1).then_some(word == 1))
     }
 }
 
@@ -179,9 +191,9 @@ macro_rules! named {
                 match self { $($type::$variant => $name,)* }
             }
 
-            /// Decodes a number; unknown ones give the first value.
-            pub fn from_number(number: u8) -> $type {
-                Self::ALL.iter().copied().find(|&k| k as u8 == number).unwrap_or_default()
+            /// Decodes a number.
+            pub fn from_number(number: u8) -> Option<$type> {
+                Self::ALL.iter().copied().find(|&k| k as u8 == number)
             }
         }
 
@@ -190,7 +202,8 @@ macro_rules! named {
                 $crate::stats::words::Words::put(&(*self as u8), to);
             }
             fn take(from: &mut $crate::stats::words::Source<'_>) -> Self {
-                Self::from_number($crate::stats::words::Words::take(from))
+                let value = Self::from_number($crate::stats::words::Words::take(from));
+                from.valid(value)
             }
         }
     };

@@ -19,7 +19,9 @@ pub fn former(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
+    use marline_engine::stats::{
+        Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters,
+    };
 
     #[test]
     fn former_names_are_of_counters_and_no_counters_names() {
