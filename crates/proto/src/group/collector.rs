@@ -28,6 +28,7 @@ impl Group {
                     continue; // acknowledged meanwhile
                 };
                 held.repair.iter_mut().for_each(|repair| repair.leaves(now));
+                held.left_at = now;
                 let to = match to {
                     Some(member) => To::Member(member),
                     None => To::All {
@@ -83,6 +84,7 @@ impl Group {
                 bytes: Bytes::Copy,
                 network: None,
                 repair: None,
+                left_at: now,
                 turn: 0,
             };
             kept.chunks.insert(chunk.number, held);
@@ -154,6 +156,11 @@ impl Group {
         };
         self.stats.heard += 1;
         let (base, next) = (sending.base, sending.next);
+        // One rail that is late or lost says nothing about the others.
+        let part = 2 * self.networks.all().count().max(1) as u32;
+        let heavy = gaps.of >= LOSSY_OF
+            && gaps.missing as u32 * part >= gaps.of as u32 * (part - 1)
+            && sending.lost_anew(gaps);
         for number in gaps.iter().filter(|number| (base..next).contains(number)) {
             let Some(held) = sending.chunks.get_mut(&number) else {
                 continue;
@@ -175,10 +182,9 @@ impl Group {
                 }
             }
         }
-        // One rail that is late or lost says nothing about the others.
-        let part = 2 * self.networks.all().count().max(1) as u32;
-        if gaps.of >= LOSSY_OF && gaps.missing as u32 * part >= gaps.of as u32 * (part - 1) {
+        if heavy {
             sending.lossy = true;
+            sending.lossy_at = now;
             if root == self.cfg.me && self.pace.slow(now, self.trip.ns()) {
                 self.stats.slowed += 1;
             }

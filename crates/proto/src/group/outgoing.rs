@@ -5,6 +5,8 @@ use super::carried::Doubt;
 use super::pieces;
 use super::types::{Chunk, End};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use marline_wire::Gaps;
 
 /// Members tracked individually per retransmitted chunk.
 const ASKERS_MAX: usize = 4;
@@ -153,6 +155,8 @@ pub(super) struct Held {
     pub(super) network: Option<u8>,
     /// Members that were sent it again.
     pub(super) repair: Option<Repair>,
+    /// Time at which it last left, whole or in pieces.
+    pub(super) left_at: u64,
     /// Pieces that were sent so far, round and round.
     pub(super) turn: u16,
 }
@@ -195,6 +199,8 @@ pub(super) struct Sending {
     pub(super) question_at: u64,
     /// A member among these lost much recently.
     pub(super) lossy: bool,
+    /// Time of the last report of that.
+    pub(super) lossy_at: u64,
     /// Members that are sent chunks in pieces, and until when.
     pub(super) in_pieces: BTreeMap<u16, u64>,
     /// Chunks to send again to all (none), or to one member alone, each once, the first of them
@@ -223,6 +229,7 @@ impl Sending {
             unreachable: BTreeMap::new(),
             question_at: u64::MAX,
             lossy: false,
+            lossy_at: 0,
             in_pieces: BTreeMap::new(),
             repairs: BTreeSet::new(),
             parity: None,
@@ -340,6 +347,7 @@ impl Sending {
             bytes,
             network: None,
             repair: None,
+            left_at: 0,
             turn: 0,
         };
         Some((post.handle, held))
@@ -388,16 +396,25 @@ impl Sending {
         }
     }
 
-    /// A chunk is sent to one member, whole or, where it is known to need that, in pieces.
+    /// Returns whether most of the chunks that a member requests left after the last report of
+    /// heavy loss. Chunks that wait since then to leave again are no further loss.
+    pub(super) fn lost_anew(&self, gaps: &Gaps) -> bool {
+        let held = gaps.iter().filter_map(|number| self.chunks.get(&number));
+        let (anew, before): (Vec<_>, Vec<_>) = held.partition(|h| h.left_at > self.lossy_at);
+        !anew.is_empty() && anew.len() >= before.len()
+    }
+
+    /// A chunk is sent to one member, whole and, where it is known to need that, in pieces too:
+    /// chance may have lost the whole chunks of a path that carries them.
     pub(super) fn send_to(&mut self, now: u64, number: u64, member: u16) {
         let pieces = self
             .in_pieces
             .get(&member)
             .is_some_and(|&until| now < until);
+        self.repairs.insert((number, Some(member), 0));
         let held = self.chunks.get_mut(&number).filter(|_| pieces);
         let held = held.map(|held| (pieces::count(held.chunk.len), held));
         let Some((count, held)) = held.filter(|(count, _)| *count > 0) else {
-            self.repairs.insert((number, Some(member), 0));
             return;
         };
         for _ in 0..count.min(pieces::AT_ONCE) {
@@ -426,23 +443,27 @@ impl Sending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
 
-    /// Regression: where members asked in turn, each was sent the whole chunk without end, as only
-    /// a member that asked twice in a row counted as one that was sent it in vain.
-    #[test]
-    fn members_that_ask_in_turn_are_sent_pieces() {
+    /// The chunks of one root with a broadcast of so many bytes, in chunks of 1,344.
+    fn with_post(len: u64) -> Sending {
         let mut sending = Sending::new(1..5);
         sending.post(Post {
             broadcast: 0,
             handle: 0,
-            len: 1_344,
+            len,
             cut: 0,
             copies: true,
             leaves: false,
             dead: None,
         });
-        let (_, mut held) = sending.cut(0, 1_344).unwrap();
+        sending
+    }
+
+    /// Regression: where members asked in turn, each was sent the whole chunk without end, as only
+    /// a member that asked twice in a row counted as one that was sent it in vain.
+    #[test]
+    fn members_that_ask_in_turn_are_sent_pieces() {
+        let (_, mut held) = with_post(1_344).cut(0, 1_344).unwrap();
         let (hold_ns, pause_ns) = (20_000, 2_000_000);
         let mut asked = (0..16u16).map(|n| {
             let now = (n as u64 + 1) * pause_ns;
@@ -451,5 +472,44 @@ mod tests {
         let first: Vec<_> = asked.by_ref().take(4).collect();
         assert_eq!(first, [Some(Again::Alone); 4]);
         assert!(asked.skip(4).all(|again| again == Some(Again::Pieces)));
+    }
+
+    /// Regression: each request for chunks that waited to leave again counted as a further heavy
+    /// loss, and the spacing of chunks grew to its bound for seconds.
+    #[test]
+    fn chunks_that_wait_to_leave_again_are_no_further_loss() {
+        let mut sending = with_post(20 * 1_344);
+        let mut gaps = Gaps::default();
+        while let Some((_, mut held)) = sending.cut(0, 1_344).filter(|(_, held)| held.chunk.len > 0)
+        {
+            held.left_at = 10;
+            gaps.push(held.chunk.number);
+            sending.chunks.insert(held.chunk.number, held);
+        }
+        assert!(sending.chunks.len() == 20 && sending.lost_anew(&gaps));
+        sending.lossy_at = 11;
+        assert!(!sending.lost_anew(&gaps));
+        for (number, left_anew) in [(9, false), (10, true)] {
+            for held in sending.chunks.values_mut().take(number) {
+                held.left_at = 12;
+            }
+            assert_eq!(sending.lost_anew(&gaps), left_anew);
+        }
+    }
+
+    /// Regression: where many were lost by chance, members were sent pieces alone, of which each
+    /// could be lost.
+    #[test]
+    fn members_that_are_sent_pieces_are_sent_the_whole_chunk_too() {
+        let mut sending = with_post(1_344);
+        let (_, held) = sending.cut(0, 1_344).unwrap();
+        sending.chunks.insert(0, held);
+        sending.needs_pieces(1, 2);
+        sending.send_to(2, 0, 2);
+        sending.send_to(2, 0, 3);
+        let all = (0..=4)
+            .map(|piece| (0, Some(2), piece))
+            .chain([(0, Some(3), 0)]);
+        assert!(sending.repairs.into_iter().eq(all));
     }
 }

@@ -51,6 +51,7 @@ impl Group {
         }
         let (handle, mut held) = own.cut(me, self.cfg.chunk)?;
         let (chunk, keep) = (held.chunk, held.bytes == Bytes::Copy);
+        held.left_at = now;
         let after = match keep && scheme.nacks {
             true => own.reminder_backoff_ns(after),
             false => after,
