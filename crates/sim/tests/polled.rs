@@ -83,6 +83,10 @@ fn setup(seed: u64, kind: Kind) -> Setup {
         let (rail, how) = (1, FalseReport::Late(MS));
         fault(0, Trouble::Lies { host, rail, how });
     }
+    if matches!(kind, Kind::Streams | Kind::Reliable) {
+        // Connections lose nothing but break: bytes come again only after that.
+        setup.weather.breaks = 10_000;
+    }
     match kind {
         Kind::Datagrams => {}
         Kind::Direct => (setup.direct, setup.direct_again) = (true, true),
