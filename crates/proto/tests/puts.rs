@@ -192,6 +192,38 @@ fn a_read_from_closed_memory_fails() {
     assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
 }
 
+/// The bytes of a read count once, as sent by the peer whose memory is read: the summary of a
+/// program that only gets names the volume that its table of rails shows.
+#[test]
+fn the_bytes_of_a_read_count_as_sent_by_its_target() {
+    let mut pair = Pair::new(1, false);
+    assert!(pair.a.post_read(9, pair.to_b, (5, 0, 200_000), 0));
+    pair.step();
+    for event in events(&mut pair.b) {
+        if let Event::ReadAsked {
+            peer, number, upto, ..
+        } = event
+        {
+            pair.b.serve_read(3, peer, number, 200_000, upto);
+        }
+    }
+    pair.settle();
+    let done = |e: &Event| {
+        matches!(
+            e,
+            Event::ReadDone {
+                handle: 9,
+                ok: true
+            }
+        )
+    };
+    assert!(events(&mut pair.a).iter().any(done));
+    let mut sent = 0;
+    pair.b
+        .for_each_peer(|_, _, counters, _| sent += counters.bytes_sent);
+    assert_eq!(sent, 200_000);
+}
+
 /// A peer that requested a read and closed before the answer gets none, and no state remains.
 #[test]
 fn a_read_of_a_peer_that_has_closed_ends() {
