@@ -1,4 +1,5 @@
-//! Checks the direction of imports: wire, checksum <- proto, rails <- engine <- provider, sim, cli.
+//! Checks the direction of imports: auth, wire, checksum <- proto, rails <- engine <- provider,
+//! sim, cli.
 
 use crate::sources::{Report, Source};
 
@@ -9,7 +10,7 @@ const MAY_IMPORT: [(&str, &[&str]); 13] = [
     ("wire", &[]),
     ("checksum", &[]),
     ("proto", &["wire"]),
-    ("rails", &["wire"]),
+    ("rails", &["auth", "wire"]),
     ("engine", &["auth", "wire", "checksum", "proto", "rails"]),
     ("version", &["wire"]),
     ("provider", &["engine", "version"]),

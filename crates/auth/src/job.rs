@@ -14,6 +14,7 @@ const SALT: &[u8] = b"marline job key 1";
 const HEADS: &[u8] = b"heads";
 const MARK: &[u8] = b"mark";
 const QUESTIONS: &[u8] = b"questions";
+const CONNECTIONS: &[u8] = b"connections";
 /// Marks are below this: eleven bits of an address.
 const MARK_END: u16 = 1 << 11;
 
@@ -77,8 +78,18 @@ impl JobKey {
 
     /// The key from which those of directions follow.
     pub(crate) fn heads(&self) -> Hkdf<Sha256> {
+        self.root(HEADS)
+    }
+
+    /// The key from which those of connections follow.
+    pub(crate) fn connections(&self) -> Hkdf<Sha256> {
+        self.root(CONNECTIONS)
+    }
+
+    /// The key from which all keys of a purpose follow.
+    fn root(&self, purpose: &[u8]) -> Hkdf<Sha256> {
         let mut secret = Zeroizing::new([0; JOB_KEY_LEN]);
-        self.derive(HEADS, secret.as_mut());
+        self.derive(purpose, secret.as_mut());
         Hkdf::new(Some(SALT), secret.as_ref())
     }
 
