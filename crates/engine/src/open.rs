@@ -14,6 +14,7 @@ use crate::progress::process::Process;
 use crate::progress::shared::{Parts, Shared, Slow};
 use crate::progress::sum_workers::SumWorkers;
 use crate::progress::waits::Waits;
+use marline_auth::{ConnectionKeys, JobKey};
 use marline_checksum::Algorithm;
 use marline_proto::{Config, FRAGMENT_MAX};
 use marline_rails::{
@@ -35,7 +36,7 @@ impl Shared<Process> {
             rails,
             halves,
             choices,
-        } = open_rails(settings, choices, &log)?;
+        } = open_rails(settings, choices, job_key.as_ref(), &log)?;
         let names: Vec<String> = choices.iter().map(RailChoice::name).collect();
         let mut fds: Vec<i32> = halves.iter().filter_map(RailRx::fd).collect();
         let watched: Vec<_> = choices.iter().map(|c| c.interface.clone()).collect();
@@ -179,9 +180,10 @@ impl Settings {
 fn open_rails(
     settings: &Settings,
     choices: Vec<RailChoice>,
+    key: Option<&JobKey>,
     log: &LogSink,
 ) -> Result<Opened, String> {
-    let config = rails_config(settings)?;
+    let config = rails_config(settings, key)?;
     let clock = SystemClock::new();
     let time: marline_rails::Clock = Arc::new(move || clock.now_ns());
     let mut opened = Opened::default();
@@ -223,7 +225,8 @@ fn open_rails(
 /// Number of a rail to which only fault scripts for all rails apply.
 const ALL_FAULTS: u8 = u8::MAX;
 
-fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
+fn rails_config(settings: &Settings, key: Option<&JobKey>) -> Result<RailsConfig, String> {
+    let keys = key.map(|key| Arc::new(ConnectionKeys::new(key)));
     let faults =
         FaultScript::parse_all(&settings.faults).map_err(|e| format!("FI_MARLINE_FAULTS: {e}"))?;
     let ports = match (settings.port, settings.ports.0) {
@@ -244,11 +247,13 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
     };
     let shm = ShmConfig {
         one_copy: settings.one_copy,
+        keys: keys.clone(),
     };
     let tcp = TcpConfig {
         user_timeout_ms: u32::try_from(settings.rail_timeout_ms()).unwrap_or(u32::MAX),
         connections_max: settings.tcp_connections,
         ports,
+        keys,
         ..TcpConfig::default()
     };
     let verbs = VerbsConfig {

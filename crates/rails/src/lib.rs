@@ -49,7 +49,7 @@ pub use outcome::{RailFault, SendOutcome};
 pub use pairing::show_addr;
 pub use plain_buffers::{BufState, PlainBuffers};
 pub use ports::Ports;
-pub use rail::{Armed, Rail, RailEvent, RailRx, RailTx, Received};
+pub use rail::{Armed, KeyMismatch, Rail, RailEvent, RailRx, RailTx, Received};
 pub use registered::Registrations;
 pub use remote_read::{Read, RemoteRead};
 pub use remote_write::{DirectWrite, Piece, RemoteWrite, RemoteWrites, Write};

@@ -16,6 +16,19 @@ use crate::tx_buf::TxBuffers;
 use marline_wire::RailAddr;
 use std::net::IpAddr;
 
+/// How the other end of a connection differs from this one in keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyMismatch {
+    /// The other end has a key and this one has none.
+    KeyedThere,
+    /// The other end has no key and this one has one.
+    UnkeyedThere,
+    /// Both ends have keys, which differ.
+    OtherKey,
+    /// A frame after the handshake had the wrong tag: it is forged, repeated or damaged.
+    Tag,
+}
+
 /// An event that a rail noticed outside of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RailEvent {
@@ -28,6 +41,9 @@ pub enum RailEvent {
     /// The host of a connectionless link's peer answered with ICMP port unreachable: a hint that
     /// the peer process is gone.
     Refused(LinkId),
+    /// A connection was refused for its key, before it carried anything, or ended for a frame
+    /// without the right tag. The other end's address; `None`: it is on this host.
+    Forged(Option<IpAddr>, KeyMismatch),
     /// A firewall, a router or the local host rejected packets (ICMP port unreachable that is not
     /// from the destination host): the address of the rejecting host.
     Barred(IpAddr),

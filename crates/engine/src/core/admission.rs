@@ -8,7 +8,9 @@ use crate::platform::system::System;
 use crate::state::pairing::list_rails;
 use marline_auth::JobKey;
 use marline_proto::Mutation;
+use marline_rails::KeyMismatch;
 use marline_wire::{Address, Packet, Question, RailAddr};
+use std::net::IpAddr;
 
 impl<S: System> Core<S> {
     /// Gives the job's key to endpoints opened from now on.
@@ -90,6 +92,36 @@ impl<S: System> Core<S> {
             self.say(LogLevel::Warn, &text);
         }
         false
+    }
+
+    /// Counts a connection that was refused or ended for its key and reports it, at most once a
+    /// second.
+    #[cold]
+    pub(crate) fn note_forged(
+        &mut self,
+        now: u64,
+        rail: usize,
+        from: Option<IpAddr>,
+        why: KeyMismatch,
+    ) {
+        let row = &mut self.rails[rail];
+        row.counters.forged += 1;
+        if !self.admission.may_say(now) {
+            return;
+        }
+        let differ = match why {
+            KeyMismatch::KeyedThere => "is refused: FI_MARLINE_AUTH is on there and off here",
+            KeyMismatch::UnkeyedThere => "is refused: FI_MARLINE_AUTH is off there and on here",
+            KeyMismatch::OtherKey => {
+                "is refused: its key (FI_MARLINE_KEY, FI_MARLINE_KEY_FILE) is not the one of this \
+                 process"
+            }
+            KeyMismatch::Tag => "ended: a frame had not the tag of the job's key",
+        };
+        let (name, all) = (&row.name, row.counters.forged);
+        let from = from.map_or("a process of this host".to_owned(), |ip| ip.to_string());
+        let text = format!("a connection with {from} on {name} {differ} (counter forged: {all})");
+        self.say(LogLevel::Warn, &text);
     }
 
     /// Refuses the address of an endpoint with another key, or with one where this process has

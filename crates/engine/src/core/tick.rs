@@ -98,6 +98,7 @@ impl<S: System> Core<S> {
                     node.on_refused(now, rail, link.0);
                 }
             }
+            RailEvent::Forged(from, why) => self.note_forged(now, rail, from, why),
             RailEvent::Barred(by) => self.note_barred(rail, by),
             RailEvent::TooBig(link, max) => {
                 for node in self.dir.nodes() {

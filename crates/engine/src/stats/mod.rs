@@ -168,7 +168,7 @@ counters! {
         wrong_epoch: Sum, "packets", "Packets of an earlier life of a peer or of ours.";
         unadmitted: Sum, "packets", "First packets of strangers, of whom there are too many.";
         unknown: Sum, "packets", "Packets for no endpoint, or of no sense.";
-        forged: Sum, "packets", "Packets without the tag of the job's key.";
+        forged: Sum, "packets", "Packets and connections without the tag of the job's key.";
         errors: Sum, "errors", "Errors of the interface or the kernel.";
         icmp_errors: Sum, "errors", "Refusals by a peer's host (its process ended, most likely).";
         async_events: Sum, "events", "Events that an adapter told of by itself, of all kinds.";

@@ -213,6 +213,15 @@ impl Stream {
         ip_of(&name)
     }
 
+    /// Address of this end.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        let mut name = name_buffer();
+        let mut len = size_of_val(&name) as libc::socklen_t;
+        // SAFETY: `name` is valid for `len` bytes.
+        check(unsafe { libc::getsockname(self.fd(), (&raw mut name).cast(), &mut len) }).ok()?;
+        ip_of(&name)
+    }
+
     /// Closes the sending direction; received bytes can still be read.
     pub fn finish(&self) {
         // SAFETY: shutdown takes no pointers.

@@ -1,16 +1,17 @@
 //! The links of a TCP rail. Each sends on one connection, made by us or by the peer, or has none
 //! while evicted.
 
+mod establish;
 mod eviction;
 
-use super::frame::Kind;
+use super::broken::Break;
 use super::handshake::{Handshake, TcpAddr};
-use super::input::Break;
-use super::output::{send_frame, Output};
+use super::output::Output;
 use super::shared::{Name, Notification, Order, Shared};
 use crate::link::{Connected, DownReason, LinkId, LinkTable};
 use crate::sys::{self, Errno, Stream, StreamOptions};
 use crate::{RailEvent, Write};
+use marline_auth::FrameKey;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::Arc;
@@ -51,6 +52,8 @@ struct Connection {
     name: Name,
     stream: Arc<Stream>,
     output: Output,
+    /// The key of our frames, until the other end has proven that it has the same.
+    key: Option<FrameKey>,
     /// A random token known only to its two ends.
     token: u64,
     /// Value of `TcpLinks::clock` at the last send.
@@ -76,6 +79,10 @@ struct Stranger {
     from: TcpAddr,
     token: u64,
     stream: Arc<Stream>,
+    /// Empty; it has the key of our frames.
+    output: Output,
+    /// The peer was asked to send on another connection and may end this one.
+    asked: bool,
     used: u64,
 }
 
@@ -190,15 +197,21 @@ impl TcpLinks {
 
     fn take_stranger(&mut self, name: Name) -> Option<Connection> {
         let stranger = self.strangers.remove(&name)?;
-        Some(self.connection(name, stranger.stream, stranger.token))
+        Some(self.connection(name, (stranger.stream, stranger.output), stranger.token))
     }
 
-    fn connection(&mut self, name: Name, stream: Arc<Stream>, token: u64) -> Connection {
+    fn connection(
+        &mut self,
+        name: Name,
+        (stream, output): (Arc<Stream>, Output),
+        token: u64,
+    ) -> Connection {
         self.clock += 1;
         Connection {
             name,
             stream,
-            output: Output::default(),
+            output,
+            key: None,
             token,
             used: self.clock,
             parting: false,
@@ -231,10 +244,15 @@ impl TcpLinks {
         self.shared.order(Order::Read {
             name,
             stream: stream.clone(),
+            to: *to,
         });
+        let output = match self.shared.keys {
+            Some(_) => Output::awaiting_key(),
+            None => Output::default(),
+        };
         // Without a token this connection cannot be replaced, which is harmless.
         let token = sys::random().unwrap_or(0);
-        Ok(self.connection(name, stream, token))
+        Ok(self.connection(name, (stream, output), token))
     }
 
     fn set_connection(&mut self, id: LinkId, connection: Connection, state: State) {
@@ -269,7 +287,9 @@ impl TcpLinks {
             self.shared.order(Order::Forget(connection.name));
         }
         if let Some(mut connection) = other {
-            connection.output = output.unwrap_or_default();
+            if let Some(queue) = output {
+                connection.output.adopt(queue);
+            }
             self.set_connection(link, connection, State::Up);
             if was == State::Connecting {
                 self.events.push_back(RailEvent::LinkUp(link));
@@ -412,12 +432,21 @@ impl TcpLinks {
     #[cold]
     fn on_notification(&mut self, notification: Notification) {
         match notification {
-            Notification::Connected(name) => self.connected(name),
+            Notification::Connected { name, key } => self.connected(name, key),
+            Notification::Answered(name) => self.established(name, 0),
+            Notification::Forged(from, why) => {
+                self.events.push_back(RailEvent::Forged(Some(from), why))
+            }
             Notification::Accepted {
                 name,
                 handshake,
                 stream,
-            } => self.accepted(name, &handshake, stream),
+                key,
+            } => {
+                let mut output = Output::default();
+                key.into_iter().for_each(|key| output.set_key(key));
+                self.accepted(name, &handshake, (stream, output));
+            }
             Notification::Rested(name) => self.evicted(name),
             Notification::Joined { name, token } => self.joined(name, token),
             Notification::Crowded => {
@@ -431,21 +460,24 @@ impl TcpLinks {
         }
     }
 
-    fn accepted(&mut self, name: Name, handshake: &Handshake, stream: Arc<Stream>) {
+    fn accepted(&mut self, name: Name, handshake: &Handshake, made: (Arc<Stream>, Output)) {
         let Handshake {
             from,
             token,
             replaces,
         } = *handshake;
         if let Some(link) = self.superseded(&from, replaces) {
-            let connection = self.connection(name, stream, token);
+            let connection = self.connection(name, made, token);
             return self.replace(link, connection);
         }
         self.clock += 1;
+        let (stream, output) = made;
         let stranger = Stranger {
             from,
             token,
             stream,
+            output,
+            asked: false,
             used: self.clock,
         };
         self.strangers.insert(name, stranger);
@@ -473,52 +505,17 @@ impl TcpLinks {
             self.by_connection.remove(&name);
             return;
         }
+        // The other end has changed to the new connection; its answer there is on the way.
+        let took = |next: &mut Connection| broken == Break::Closed && next.is_shaken();
+        if let Some(next) = row.next.take_if(took) {
+            row.state = State::Waking;
+            return self.replace(link, next);
+        }
         let parting = row.connection.as_ref().is_some_and(|c| c.parting);
         if broken == Break::Closed && parting {
             return; // as announced: queued data can still leave
         }
         self.end(link, reason(broken));
-    }
-
-    /// Completes a connection of ours: sends the handshake and then carries packets.
-    fn connected(&mut self, name: Name) {
-        let Some(&link) = self.by_connection.get(&name) else {
-            return;
-        };
-        let Some(row) = self.table.get_mut(link) else {
-            return;
-        };
-        let replaces = row.next.take_if(|next| next.name == name);
-        let silent = row.connection.as_ref().map_or(0, |c| c.token);
-        let Some(made) = replaces.as_ref().or(row.connection.as_ref()) else {
-            return;
-        };
-        let handshake = Handshake {
-            from: self.shared.local(),
-            token: made.token,
-            replaces: replaces.as_ref().map_or(0, |_| silent),
-        };
-        let (handshake, len) = handshake.write();
-        let on_handshake = send_frame(&made.stream, Kind::Handshake, &handshake[..len]);
-        let errno = match on_handshake {
-            Ok(true) => 0,
-            Ok(false) => libc::EAGAIN,
-            Err(errno) => errno,
-        };
-        match (replaces, errno) {
-            (Some(next), 0) => self.replace(link, next),
-            (Some(next), _) => self.leave(next),
-            (None, 0) => {
-                let event = match std::mem::replace(&mut row.state, State::Up) {
-                    State::Connecting => RailEvent::LinkUp(link),
-                    _ => RailEvent::Reconnected,
-                };
-                self.events.push_back(event);
-                self.join_newest(link);
-            }
-            (None, errno) => self.end(link, DownReason::Broken(errno)),
-        }
-        self.make_room(0);
     }
 
     /// The next event.
@@ -545,6 +542,16 @@ impl TcpLinks {
         if let Some(connection) = self.table.get(link).and_then(|l| l.connection.as_ref()) {
             connection.stream.shut();
         }
+    }
+
+    /// The name of a link's connection.
+    #[cfg(test)]
+    pub(super) fn name(&self, link: LinkId) -> Name {
+        let connection = self
+            .table
+            .get(link)
+            .and_then(|link| link.connection.as_ref());
+        connection.expect("a connection").name
     }
 
     /// The token of a link's connection.
@@ -576,5 +583,7 @@ fn reason(broken: Break) -> DownReason {
         Break::Failed(errno) => DownReason::Broken(errno),
         Break::Garbled => DownReason::Broken(libc::EBADMSG),
         Break::NoPlace => DownReason::Broken(libc::EFAULT),
+        Break::Forged(_) | Break::Refused(_) => DownReason::Broken(libc::EKEYREJECTED),
+        Break::Late => DownReason::Unanswered,
     }
 }

@@ -8,13 +8,22 @@
 //!      write      u64 rkey, u64 offset, both inverted, then the bytes
 //!      rest       nothing: the sender sends nothing more here, and asks for the same
 //!      join       u64 token of a connection of the receiver's, which shall send here instead
+//!      challenge  16 random bytes, from an end with the job's key, before anything else
+//!      refusal    u64 what differs between both ends; the last frame of a connection
+//!      answer     nothing: the acceptor of a handshake has the job's key
 //! ```
 //!
 //! TCP's checksum of 16 bits misses some errors, so the critical fields are repeated inverted. A
 //! contradictory head ends the connection, since the start of the next frame is unknown; data in
 //! flight is sent again on the next connection or another rail.
+//!
+//! With a key, a tag stands in place of the first inverted word, of heads and of destinations. It
+//! covers the number of the tag, which is not sent, and the word; with a handshake or join its body
+//! too, with a destination the offset. Challenge and refusal have no tag.
 
+use super::handshake::HANDSHAKE_MAX;
 use crate::frame_word::{put_words, word_at, FrameWord};
+use marline_auth::{FrameKey, CHALLENGE_LEN};
 use marline_wire::BLOCK_BYTES;
 
 /// Bytes of the head.
@@ -26,8 +35,10 @@ pub(super) const JOIN_LEN: usize = 8;
 /// Largest body in bytes: one batch, or one write of 64 KiB in whole blocks with its destination.
 pub(super) const FRAME_MAX: usize =
     (64usize << 10).next_multiple_of(BLOCK_BYTES as usize) + PLACE_LEN;
+/// Bytes of a refusal's body.
+pub(super) const REFUSAL_LEN: usize = 8;
 /// Version of the framing, in every head.
-const MAGIC: u8 = 0xa3;
+pub(super) const MAGIC: u8 = 0xa3;
 
 /// Kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +53,12 @@ pub(super) enum Kind {
     Eviction,
     /// Both ends have connected, and this connection shall serve both.
     Join,
+    /// The first frame of an end with the job's key.
+    Challenge,
+    /// The last frame to an end with another key or none.
+    Refusal,
+    /// The answer to a handshake under the job's key.
+    Answer,
 }
 
 /// Head of a frame.
@@ -55,35 +72,53 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Encodes the head.
     #[inline]
-    pub(super) fn write(&self) -> [u8; HEAD_LEN] {
+    fn word(&self) -> u64 {
         let kind = match self.kind {
             Kind::Handshake => 1,
             Kind::Packets => 2,
             Kind::Write => 3,
             Kind::Eviction => 4,
             Kind::Join => 5,
+            Kind::Challenge => 6,
+            Kind::Refusal => 7,
+            Kind::Answer => 8,
         };
         let word = FrameWord {
             kind,
             len: self.len,
             segment: self.segment,
         };
-        let word = word.pack(MAGIC);
+        word.pack(MAGIC)
+    }
+
+    /// Encodes the head without a tag.
+    #[inline]
+    pub(super) fn write(&self) -> [u8; HEAD_LEN] {
+        let word = self.word();
         put_words(&[word, !word])
     }
 
-    /// Reads a head; `None` if it is invalid.
+    /// Encodes the head of the next frame under a key, with the covered part of its body.
     #[inline]
-    pub(super) fn read(bytes: &[u8]) -> Option<Head> {
-        let word = FrameWord::unpack(twice(bytes.get(..HEAD_LEN)?)?, MAGIC)?;
+    pub(super) fn seal(&self, key: &FrameKey, body: &[u8]) -> [u8; HEAD_LEN] {
+        let word = self.word();
+        put_words(&[word, key.tag(word, body)])
+    }
+
+    /// Reads a head whose second word is not checked; `None` if it is invalid.
+    #[inline]
+    pub(super) fn claimed(bytes: &[u8]) -> Option<Head> {
+        let word = FrameWord::unpack(word_at(bytes.get(..HEAD_LEN)?, 0), MAGIC)?;
         let kind = match word.kind {
             1 => Kind::Handshake,
             2 => Kind::Packets,
             3 => Kind::Write,
             4 => Kind::Eviction,
             5 => Kind::Join,
+            6 => Kind::Challenge,
+            7 => Kind::Refusal,
+            8 => Kind::Answer,
             _ => return None,
         };
         let head = Head {
@@ -93,14 +128,42 @@ impl Head {
         };
         let lens = match kind {
             Kind::Write => PLACE_LEN + 1..=FRAME_MAX,
-            Kind::Packets | Kind::Handshake => 1..=FRAME_MAX,
-            Kind::Eviction => 0..=0,
+            Kind::Packets => 1..=FRAME_MAX,
+            Kind::Handshake => 1..=HANDSHAKE_MAX,
+            Kind::Eviction | Kind::Answer => 0..=0,
             Kind::Join => JOIN_LEN..=JOIN_LEN,
+            Kind::Challenge => CHALLENGE_LEN..=CHALLENGE_LEN,
+            Kind::Refusal => REFUSAL_LEN..=REFUSAL_LEN,
         };
         let fits = lens.contains(&head.len);
         let cut = kind != Kind::Packets || head.segment > 0;
         (fits && cut).then_some(head)
     }
+
+    /// Bytes of the body that a tag covers.
+    pub(super) fn covered(&self) -> usize {
+        match self.kind {
+            Kind::Handshake | Kind::Join => self.len,
+            _ => 0,
+        }
+    }
+}
+
+/// Returns whether a head or destination at the start of `bytes` is the sender's: by the next tag
+/// under the key, or by the inverted word where there is none.
+#[inline]
+pub(super) fn is_right(bytes: &[u8], key: Option<&FrameKey>, body: &[u8]) -> bool {
+    let (word, second) = (word_at(bytes, 0), word_at(bytes, 8));
+    match key {
+        Some(key) => key.is_tag(word, body, second),
+        None => word == !second,
+    }
+}
+
+/// Puts the next tag into a head or destination that was encoded without a key.
+pub(super) fn seal_late(bytes: &mut [u8], key: &FrameKey, body: &[u8]) {
+    let tag = key.tag(word_at(bytes, 0), body);
+    bytes[8..16].copy_from_slice(&tag.to_le_bytes());
 }
 
 /// The destination of a write.
@@ -117,24 +180,71 @@ impl To {
         put_words(&[self.rkey, !self.rkey, self.offset, !self.offset])
     }
 
-    pub(super) fn read(bytes: &[u8]) -> Option<To> {
-        Some(To {
-            rkey: twice(bytes.get(..16)?)?,
-            offset: twice(bytes.get(16..PLACE_LEN)?)?,
+    /// Reads a destination; `None` if it is not the sender's.
+    pub(super) fn read(bytes: &[u8], key: Option<&FrameKey>) -> Option<To> {
+        let bytes = bytes.get(..PLACE_LEN)?;
+        let (offset, inverted) = (word_at(bytes, 16), word_at(bytes, 24));
+        let right = is_right(bytes, key, To::covered(bytes)) && offset == !inverted;
+        right.then_some(To {
+            rkey: word_at(bytes, 0),
+            offset,
         })
     }
-}
 
-/// Reads a word followed by its inverse; `None` if they do not match.
-#[inline]
-fn twice(bytes: &[u8]) -> Option<u64> {
-    let (word, inverted) = (word_at(bytes, 0), word_at(bytes, 8));
-    (word == !inverted).then_some(word)
+    /// The part of an encoded destination that a tag covers beside the key.
+    pub(super) fn covered(bytes: &[u8]) -> &[u8] {
+        &bytes[16..24]
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use marline_auth::{ConnectionKeys, JobKey};
+
+    fn read(bytes: &[u8]) -> Option<Head> {
+        let head = Head::claimed(bytes)?;
+        is_right(bytes, None, &[]).then_some(head)
+    }
+
+    fn key() -> FrameKey {
+        let keys = ConnectionKeys::new(&JobKey::new([1; 32]));
+        keys.pair(&[2; 16], &[3; 16], b"test").of_connector
+    }
+
+    #[test]
+    fn a_tag_covers_word_body_and_number() {
+        let mut key = key();
+        let head = Head {
+            kind: Kind::Join,
+            len: JOIN_LEN,
+            segment: 0,
+        };
+        let bytes = head.seal(&key, b"body");
+        assert!(is_right(&bytes, Some(&key), b"body"));
+        assert!(!is_right(&bytes, Some(&key), b"Body"));
+        assert!(!is_right(&head.write(), Some(&key), b"body"), "no tag");
+        for bit in 0..8 * HEAD_LEN {
+            let mut bad = bytes;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_right(&bad, Some(&key), b"body"), "bit {bit}");
+        }
+        let mut late = head.write();
+        seal_late(&mut late, &key, b"body");
+        assert_eq!(late, bytes);
+        let to = To { rkey: 7, offset: 9 };
+        let mut place = to.write();
+        seal_late(&mut place, &key, &9u64.to_le_bytes());
+        assert_eq!(To::read(&place, Some(&key)), Some(to));
+        assert_eq!(To::read(&to.write(), Some(&key)), None, "no tag");
+        for bit in 0..8 * PLACE_LEN {
+            let mut bad = place;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(To::read(&bad, Some(&key)), None, "bit {bit}");
+        }
+        key.advance();
+        assert!(!is_right(&bytes, Some(&key), b"body"), "repeated");
+    }
 
     #[test]
     fn heads_are_read_as_written_and_no_flipped_bit_goes_unnoticed() {
@@ -147,11 +257,11 @@ mod tests {
         ] {
             let head = Head { kind, len, segment };
             let bytes = head.write();
-            assert_eq!(Head::read(&bytes), Some(head));
+            assert_eq!(read(&bytes), Some(head));
             for bit in 0..8 * HEAD_LEN {
                 let mut bad = bytes;
                 bad[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(Head::read(&bad), None, "bit {bit} of {head:?}");
+                assert_eq!(read(&bad), None, "bit {bit} of {head:?}");
             }
         }
         let long = Head {
@@ -159,8 +269,8 @@ mod tests {
             len: FRAME_MAX + 1,
             segment: 9,
         };
-        assert_eq!(Head::read(&long.write()), None);
-        assert_eq!(Head::read(&[0; HEAD_LEN - 1]), None);
+        assert_eq!(read(&long.write()), None);
+        assert_eq!(read(&[0; HEAD_LEN - 1]), None);
     }
 
     #[test]
@@ -170,11 +280,11 @@ mod tests {
             offset: 1 << 40,
         };
         let bytes = to.write();
-        assert_eq!(To::read(&bytes), Some(to));
+        assert_eq!(To::read(&bytes, None), Some(to));
         for bit in 0..8 * PLACE_LEN {
             let mut bad = bytes;
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(To::read(&bad), None);
+            assert_eq!(To::read(&bad, None), None);
         }
     }
 }

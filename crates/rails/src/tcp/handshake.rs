@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Bytes before the address.
 const FIXED_LEN: usize = 18;
 /// Bytes of the longest handshake.
-const HANDSHAKE_MAX: usize = FIXED_LEN + 16;
+pub(super) const HANDSHAKE_MAX: usize = FIXED_LEN + 16;
 
 /// The address on which a TCP rail listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,9 +1,13 @@
 //! The receiving side of one connection: parses frames from the stream.
 
-use super::frame::{Head, Kind, To, FRAME_MAX, HEAD_LEN, PLACE_LEN};
+use super::broken::Break;
+use super::frame::{is_right, Head, Kind, To, FRAME_MAX, HEAD_LEN, PLACE_LEN};
+use super::proof::{refused, Proof};
 use crate::frame_word::word_at;
+use crate::rail::KeyMismatch;
 use crate::sys::{Errno, Place, Stream};
 use crate::Registrations;
+use marline_auth::{Challenge, FrameKey};
 use marline_wire::DirectHead;
 
 /// Bytes of a buffer: twice the largest frame, so that an incomplete frame at its end is only
@@ -14,22 +18,10 @@ const SPARE_MAX: usize = 4;
 /// Bytes read beyond a write: its notification and the next frame's head. More would read bytes of
 /// a following write into the buffer, which costs a copy; the kernel otherwise puts them in place.
 const AHEAD: usize = 1024;
+/// Most bytes read at once from an end that has not proven itself: more than its first frames.
+const UNPROVEN_MAX: usize = 256;
 /// Most bytes read from one connection before the others are read.
 const TURN_MAX: usize = 256 * 1024;
-
-/// The reason why a connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Break {
-    /// The other end has closed it.
-    Closed,
-    /// The kernel reported an error.
-    Failed(Errno),
-    /// The received bytes are not a valid frame, or not valid at this point.
-    Garbled,
-    /// The destination of a write is gone. Its notification must not arrive without the bytes, so
-    /// the connection ends.
-    NoPlace,
-}
 
 /// Unused buffers, shared by all connections.
 #[derive(Debug, Default)]
@@ -51,7 +43,7 @@ struct Landing {
 }
 
 /// The receiving state of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Input {
     buffer: Option<Box<[u8]>>,
     /// The received bytes that were not handed on: a range of the buffer.
@@ -60,13 +52,22 @@ pub(super) struct Input {
     landing: Option<Landing>,
     /// Number of further frames after which another write is unlikely.
     writes: u8,
-    on_handshake: bool,
+    proof: Proof,
+    accepted: bool,
+    /// This end has the job's key.
+    keyed: bool,
+    /// The key of the other end's frames.
+    key: Option<FrameKey>,
 }
 
 /// Handles the frames of a stream.
 pub(super) trait Sink {
-    /// The handshake, the first frame of an accepted connection; returns `false` to reject it.
-    fn handshake(&mut self, handshake: &[u8]) -> bool;
+    /// The other end's challenge; returns the key of its frames.
+    fn challenge(&mut self, challenge: &Challenge) -> Result<FrameKey, Break>;
+    /// The handshake of an accepted connection; with a key, it had the right tag.
+    fn handshake(&mut self, handshake: &[u8]) -> Result<(), Break>;
+    /// The answer to our handshake, with the right tag.
+    fn answer(&mut self);
     /// Packets of `segment` bytes each, except the last.
     fn packets(&mut self, bytes: &[u8], segment: usize);
     /// The last frame of a connection that the other end wants to close (idle eviction).
@@ -76,17 +77,34 @@ pub(super) trait Sink {
 }
 
 impl Input {
-    /// The state of a new connection; `accepted`: the handshake must come first.
-    pub(super) fn new(accepted: bool) -> Input {
+    /// The state of a new connection; `keyed`: this end has the job's key.
+    pub(super) fn new(accepted: bool, keyed: bool) -> Input {
         Input {
-            on_handshake: !accepted,
-            ..Input::default()
+            buffer: None,
+            start: 0,
+            end: 0,
+            landing: None,
+            writes: 0,
+            proof: Proof::new(accepted, keyed),
+            accepted,
+            keyed,
+            key: None,
         }
     }
 
-    /// Returns whether the handshake is complete.
+    /// Returns whether handshake and proof are complete.
     pub(super) fn is_known(&self) -> bool {
-        self.on_handshake
+        self.proof == Proof::Done
+    }
+
+    /// Returns whether the other end has made the connection.
+    pub(super) fn is_accepted(&self) -> bool {
+        self.accepted
+    }
+
+    /// Returns whether the other end has proven that it has the job's key.
+    pub(super) fn has_proof(&self) -> bool {
+        self.key.is_some() && self.is_known()
     }
 
     /// Receives up to about [`TURN_MAX`] waiting bytes; returns their number.
@@ -133,7 +151,11 @@ impl Input {
             buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let most = if self.writes > 0 { AHEAD } else { BUFFER_LEN };
+        let most = match self.writes {
+            _ if self.proof != Proof::Done => UNPROVEN_MAX,
+            0 => BUFFER_LEN,
+            _ => AHEAD,
+        };
         let len = most.min(buffer.len() - self.end);
         let room = &mut buffer[self.end..self.end + len];
         let got = stream.recv(room);
@@ -200,10 +222,16 @@ impl Input {
         if rest.len() < HEAD_LEN {
             return Ok(0);
         }
-        let head = Head::read(rest).ok_or(Break::Garbled)?;
-        let rest = &rest[HEAD_LEN..];
-        if self.on_handshake == (head.kind == Kind::Handshake) {
-            return Err(Break::Garbled);
+        let head = Head::claimed(rest).ok_or(Break::Garbled)?;
+        let (start, rest) = rest.split_at(HEAD_LEN);
+        self.proof.check(head.kind, (self.accepted, self.keyed))?;
+        let Some(covered) = rest.get(..head.covered()) else {
+            return Ok(0);
+        };
+        // A refusal comes from an end without this key.
+        let key = self.key.as_ref().filter(|_| head.kind != Kind::Refusal);
+        if !is_right(start, key, covered) {
+            return Err(self.wrong_tag(head.kind));
         }
         if head.kind == Kind::Write {
             return self.begin_write(&head, rest, memory);
@@ -213,14 +241,50 @@ impl Input {
             return Ok(0);
         };
         self.writes = self.writes.saturating_sub(1);
+        self.advance();
         match head.kind {
-            Kind::Handshake if !sink.handshake(bytes) => return Err(Break::Garbled),
-            Kind::Handshake => self.on_handshake = true,
+            Kind::Packets => sink.packets(bytes, head.segment),
             Kind::Eviction => sink.rest(),
             Kind::Join => sink.join(word_at(bytes, 0)),
-            _ => sink.packets(bytes, head.segment),
+            _ => self.prove(head.kind, bytes, sink)?,
         }
         Ok(HEAD_LEN + head.len)
+    }
+
+    /// A frame with the next tag is complete.
+    #[inline]
+    fn advance(&mut self) {
+        if let Some(key) = &mut self.key {
+            key.advance();
+        }
+    }
+
+    /// The reason of a head without the right tag or inverted word.
+    #[cold]
+    fn wrong_tag(&self, kind: Kind) -> Break {
+        match (&self.key, self.proof) {
+            (None, _) => Break::Garbled,
+            (Some(_), Proof::Tag) if kind != Kind::Refusal => Break::Forged(KeyMismatch::OtherKey),
+            (Some(_), _) => Break::Forged(KeyMismatch::Tag),
+        }
+    }
+
+    /// Handles a frame by which the other end proves itself, or refuses us.
+    #[cold]
+    fn prove(&mut self, kind: Kind, bytes: &[u8], sink: &mut impl Sink) -> Result<(), Break> {
+        match kind {
+            Kind::Challenge => {
+                let challenge = bytes.try_into().map_err(|_| Break::Garbled)?;
+                self.key = Some(sink.challenge(challenge)?);
+                self.proof = Proof::Tag;
+                return Ok(());
+            }
+            Kind::Refusal => return Err(Break::Refused(refused(bytes))),
+            Kind::Handshake => sink.handshake(bytes)?,
+            _ => sink.answer(),
+        }
+        self.proof = Proof::Done;
+        Ok(())
     }
 
     fn begin_write(
@@ -232,7 +296,12 @@ impl Input {
         let Some(to) = rest.get(..PLACE_LEN) else {
             return Ok(0);
         };
-        let to = To::read(to).ok_or(Break::Garbled)?;
+        self.advance(); // past the head
+        let to = To::read(to, self.key.as_ref()).ok_or(match self.key {
+            Some(_) => Break::Forged(KeyMismatch::Tag),
+            None => Break::Garbled,
+        })?;
+        self.advance();
         let landing = Landing {
             to,
             left: head.len - PLACE_LEN,

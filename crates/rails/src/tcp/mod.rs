@@ -1,7 +1,8 @@
 //! The TCP rail: one address of an interface, one connection per link.
 //!
 //! A link's connection is made on demand by either end, and again after it breaks. Its first frame
-//! identifies the connecting rail, so that the other end can answer on it. If both ends connect at
+//! identifies the connecting rail, so that the other end can answer on it. With a key of the job,
+//! both ends prove first that they have it ([`proof`]). If both ends connect at
 //! the same time there are two connections, and the rail with the higher address gives up its own.
 //!
 //! Bytes in a stream arrive in order or not at all, so nothing is retransmitted while the
@@ -15,11 +16,13 @@
 //! The halves share no lock on the data path: each informs the other through a queue, and a flag
 //! states that the queue is not empty.
 
+mod broken;
 mod connections;
 mod frame;
 mod handshake;
 mod input;
 mod output;
+mod proof;
 mod rx;
 mod shared;
 #[cfg(test)]

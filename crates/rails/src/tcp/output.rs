@@ -1,8 +1,9 @@
 //! The sending side of one connection, which queues what the kernel has no room for.
 
-use super::frame::{Head, Kind, To, HEAD_LEN, PLACE_LEN};
+use super::frame::{seal_late, Head, Kind, To, HEAD_LEN, PLACE_LEN};
 use crate::sys::{Errno, Stream, IOV_MAX};
 use crate::{Piece, Write};
+use marline_auth::FrameKey;
 use std::collections::VecDeque;
 
 /// A part of the queue, in order.
@@ -16,9 +17,29 @@ enum Part {
     End(u64),
 }
 
+/// How frames are marked as the sender's.
+#[derive(Debug, Default)]
+enum Seal {
+    /// By inverted words.
+    #[default]
+    Plain,
+    /// By tags, under a key that the connection has not yet; where in `owned` they will stand.
+    Awaited(Vec<Mark>),
+    /// By tags.
+    Keyed(FrameKey),
+}
+
+/// A place in the queue for a tag.
+#[derive(Clone, Copy, Debug)]
+enum Mark {
+    Head(usize),
+    Place(usize),
+}
+
 /// The queue of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Output {
+    seal: Seal,
     parts: VecDeque<Part>,
     owned: Vec<u8>,
     /// Bytes of `owned` that have not been sent.
@@ -42,6 +63,66 @@ impl Output {
         self.waiting
     }
 
+    /// The queue of a connection that gets its key later: nothing can leave before.
+    pub(super) fn awaiting_key() -> Output {
+        Output {
+            seal: Seal::Awaited(Vec::new()),
+            ..Output::default()
+        }
+    }
+
+    /// Tags all frames by this key, those of the queue included.
+    pub(super) fn set_key(&mut self, mut key: FrameKey) {
+        if let Seal::Awaited(marks) = std::mem::take(&mut self.seal) {
+            for mark in marks {
+                match mark {
+                    Mark::Head(at) => seal_late(&mut self.owned[at..], &key, &[]),
+                    Mark::Place(at) => {
+                        let place = &mut self.owned[at..at + PLACE_LEN];
+                        let mut offset = [0; 8];
+                        offset.copy_from_slice(To::covered(place));
+                        seal_late(place, &key, &offset);
+                    }
+                }
+                key.advance();
+            }
+        }
+        self.seal = Seal::Keyed(key);
+    }
+
+    /// The key of all frames.
+    pub(super) fn into_key(self) -> Option<FrameKey> {
+        match self.seal {
+            Seal::Keyed(key) => Some(key),
+            Seal::Plain | Seal::Awaited(_) => None,
+        }
+    }
+
+    /// Takes over the queue of a connection that never carried anything.
+    pub(super) fn adopt(&mut self, mut queue: Output) {
+        std::mem::swap(self, &mut queue);
+        if let Seal::Keyed(key) = std::mem::take(&mut queue.seal) {
+            self.set_key(key);
+        }
+    }
+
+    /// Encodes a head; `body`: the part of its frame's body that a tag covers.
+    #[inline]
+    fn head(&self, head: &Head, body: &[u8]) -> [u8; HEAD_LEN] {
+        match &self.seal {
+            Seal::Keyed(key) => head.seal(key, body),
+            Seal::Plain | Seal::Awaited(_) => head.write(),
+        }
+    }
+
+    /// The encoded head or destination is part of the stream.
+    #[inline]
+    fn sealed(&mut self) {
+        if let Seal::Keyed(key) = &mut self.seal {
+            key.advance();
+        }
+    }
+
     /// Sends a batch of packets of `segment` bytes each; `false` if there was no room for even the
     /// first byte.
     #[inline]
@@ -51,29 +132,31 @@ impl Output {
         bytes: &[u8],
         segment: usize,
     ) -> Result<bool, Errno> {
-        self.send_framed(stream, &packets_head(bytes, segment), bytes)
+        let head = self.head(&packets_head(bytes, segment), &[]);
+        self.send_framed(stream, &head, bytes)
     }
 
-    /// Sends the last frame before an eviction, as [`Output::send`].
-    pub(super) fn rest(&mut self, stream: &Stream) -> Result<bool, Errno> {
+    /// Sends a handshake, the answer to it, or the last frame before an eviction, as
+    /// [`Output::send`].
+    pub(super) fn send_control(
+        &mut self,
+        stream: &Stream,
+        kind: Kind,
+        body: &[u8],
+    ) -> Result<bool, Errno> {
         let head = Head {
-            kind: Kind::Eviction,
-            len: 0,
+            kind,
+            len: body.len(),
             segment: 0,
         };
-        self.send_framed(stream, &head.write(), &[])
+        let head = self.head(&head, &body[..head.covered()]);
+        self.send_framed(stream, &head, body)
     }
 
     /// Asks the other end to send on this connection instead of its own connection of this token,
     /// as [`Output::send`].
     pub(super) fn join(&mut self, stream: &Stream, token: u64) -> Result<bool, Errno> {
-        let token = token.to_le_bytes();
-        let head = Head {
-            kind: Kind::Join,
-            len: token.len(),
-            segment: 0,
-        };
-        self.send_framed(stream, &head.write(), &token)
+        self.send_control(stream, Kind::Join, &token.to_le_bytes())
     }
 
     #[inline]
@@ -89,6 +172,7 @@ impl Output {
             Err(libc::EAGAIN | libc::ENOBUFS) => return Ok(false),
             Err(errno) => return Err(errno),
         };
+        self.sealed();
         if sent < HEAD_LEN + bytes.len() {
             self.keep(&head[sent.min(HEAD_LEN)..]);
             self.keep(&bytes[sent.saturating_sub(HEAD_LEN)..]);
@@ -98,7 +182,8 @@ impl Output {
 
     /// Queues a batch of packets for [`Output::flush`].
     pub(super) fn take(&mut self, bytes: &[u8], segment: usize) {
-        self.keep(&packets_head(bytes, segment));
+        let head = self.head(&packets_head(bytes, segment), &[]);
+        self.keep_marked(&head, Mark::Head);
         self.keep(bytes);
     }
 
@@ -114,8 +199,13 @@ impl Output {
             rkey: write.key,
             offset: write.offset,
         };
-        self.keep(&head.write());
-        self.keep(&to.write());
+        let head = self.head(&head, &[]);
+        self.keep_marked(&head, Mark::Head);
+        let mut place = to.write();
+        if let Seal::Keyed(key) = &self.seal {
+            seal_late(&mut place, key, &to.offset.to_le_bytes());
+        }
+        self.keep_marked(&place, Mark::Place);
         for piece in write.pieces {
             self.parts.push_back(Part::Lent {
                 base: piece.base.expose_provenance(),
@@ -124,6 +214,16 @@ impl Output {
         }
         self.parts.push_back(Part::End(write.token));
         self.take(packet, packet.len());
+    }
+
+    /// Queues a head or destination.
+    fn keep_marked(&mut self, bytes: &[u8], mark: fn(usize) -> Mark) {
+        self.sealed();
+        self.keep(bytes);
+        let at = self.owned.len() - bytes.len();
+        if let Seal::Awaited(marks) = &mut self.seal {
+            marks.push(mark(at)); // nothing of `owned` is discarded before it was sent
+        }
     }
 
     /// Sends as much of the queue as there is room for; adds to `over` the tokens of writes whose
@@ -217,6 +317,9 @@ impl Output {
     /// Discards the queue after the connection broke.
     pub(super) fn clear(&mut self, over: &mut VecDeque<u64>) {
         self.waiting = 0;
+        if let Seal::Awaited(marks) = &mut self.seal {
+            marks.clear();
+        }
         for part in self.parts.drain(..) {
             if let Part::End(token) = part {
                 over.push_back(token);
@@ -265,29 +368,20 @@ impl Output {
     }
 }
 
-/// Sends one frame on a connection with an empty queue; `false` if it was not sent whole.
-pub(super) fn send_frame(stream: &Stream, kind: Kind, body: &[u8]) -> Result<bool, Errno> {
-    let head = Head {
-        kind,
-        len: body.len(),
-        segment: 0,
-    };
-    let head = head.write();
-    match stream.send(&[piece(&head), piece(body)]) {
-        Ok(sent) => Ok(sent == HEAD_LEN + body.len()),
-        Err(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => Ok(false),
-        Err(errno) => Err(errno),
-    }
+/// Sends one frame without a tag on a new connection; `false` if it was not sent whole.
+pub(super) fn send_plain(stream: &Stream, kind: Kind, body: &[u8]) -> Result<bool, Errno> {
+    let mut output = Output::default();
+    let sent = output.send_control(stream, kind, body)?;
+    Ok(sent && output.is_empty())
 }
 
 #[inline]
-fn packets_head(bytes: &[u8], segment: usize) -> [u8; HEAD_LEN] {
-    let head = Head {
+fn packets_head(bytes: &[u8], segment: usize) -> Head {
+    Head {
         kind: Kind::Packets,
         len: bytes.len(),
         segment,
-    };
-    head.write()
+    }
 }
 
 fn piece(bytes: &[u8]) -> Piece {

@@ -1,17 +1,19 @@
 //! The state that both halves share: listener, registered memory, and a queue in each direction
 //! between the halves.
 
+use super::broken::Break;
 use super::handshake::{Handshake, TcpAddr};
-use super::input::Break;
 use crate::ports::Ports;
+use crate::rail::KeyMismatch;
 use crate::sys::{self, Epoll, Errno, Stream, StreamOptions};
 use crate::Registrations;
+use marline_auth::{ConnectionKeys, FrameKey};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Settings of a TCP rail.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct TcpConfig {
     /// Local ports, on one of which the rail listens.
     pub ports: Ports,
@@ -27,6 +29,8 @@ pub struct TcpConfig {
     pub connections_max: usize,
     /// The rail is the standby of a UDP rail with the same address and port.
     pub standby: bool,
+    /// The secret of the job's connections; `None`: connections prove nothing.
+    pub keys: Option<Arc<ConnectionKeys>>,
 }
 
 impl Default for TcpConfig {
@@ -39,6 +43,7 @@ impl Default for TcpConfig {
             user_timeout_ms: 5_000,
             connections_max: 0,
             standby: false,
+            keys: None,
         }
     }
 }
@@ -58,21 +63,32 @@ pub(super) const LISTENER: Name = Name::MAX;
 /// An order for the receiving half.
 pub(super) enum Order {
     /// Read a connection that is being made, once it is established.
-    Read { name: Name, stream: Arc<Stream> },
+    Read {
+        name: Name,
+        stream: Arc<Stream>,
+        to: TcpAddr,
+    },
     /// Stop reading a connection.
     Forget(Name),
 }
 
 /// A notice for the sending half.
 pub(super) enum Notification {
-    /// A connection that was being made is established.
-    Connected(Name),
+    /// A connection that was being made is established: our handshake is due, under this key if the
+    /// job has one.
+    Connected { name: Name, key: Option<FrameKey> },
+    /// The acceptor of our handshake has proven that it has the key.
+    Answered(Name),
     /// A peer's rail has connected.
     Accepted {
         name: Name,
         handshake: Handshake,
         stream: Arc<Stream>,
+        /// The key of our frames on it.
+        key: Option<FrameKey>,
     },
+    /// A connection was refused or ended for its key.
+    Forged(IpAddr, KeyMismatch),
     /// The other end evicts a connection: it sends nothing more and expects the same of us.
     Rested(Name),
     /// The other end wants us to send on this connection instead of ours of this token.
@@ -92,6 +108,8 @@ pub(super) struct Shared {
     /// See [`TcpConfig::connections_max`].
     pub(super) connections_max: usize,
     pub(super) epoll: Epoll,
+    /// See [`TcpConfig::keys`].
+    pub(super) keys: Option<Arc<ConnectionKeys>>,
     /// Memory that peers may write.
     pub(super) memory: Registrations,
     names: AtomicU64,
@@ -130,6 +148,7 @@ impl Shared {
                 max => max,
             },
             epoll,
+            keys: config.keys.clone(),
             memory: Registrations::default(),
             names: AtomicU64::new(0),
             orders: Mutex::default(),

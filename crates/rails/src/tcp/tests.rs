@@ -1,6 +1,7 @@
 //! Tests with several rails in one process.
 
 mod joins;
+mod keys;
 mod moves;
 
 use super::connections::{Sent, TcpLinks};
@@ -35,7 +36,11 @@ fn rail_on(ip: IpAddr, connections_max: usize) -> Rail {
         connections_max,
         ..TcpConfig::default()
     };
-    let shared = Shared::open(ip, 0, &config).expect("a listener");
+    rail_with(ip, &config)
+}
+
+fn rail_with(ip: IpAddr, config: &TcpConfig) -> Rail {
+    let shared = Shared::open(ip, 0, config).expect("a listener");
     let shared = Arc::new(shared);
     Rail {
         links: TcpLinks::new(shared.clone()),

@@ -1,10 +1,9 @@
 //! Idle eviction of connections if there are too many, and replacement of silent connections.
 
-use super::{Connection, State, TcpLinks};
+use super::{Connection, State, Stranger, TcpLinks};
 use crate::link::{DownReason, LinkId};
 use crate::tcp::frame::Kind;
 use crate::tcp::handshake::TcpAddr;
-use crate::tcp::output::send_frame;
 use crate::tcp::shared::{Name, Order};
 use crate::RailEvent;
 
@@ -41,10 +40,11 @@ impl TcpLinks {
         match links.chain(strangers).min_by_key(|(used, _)| *used) {
             Some((_, Idle::Link(link))) => return self.rest(link),
             Some((_, Idle::Stranger(name))) => {
-                if let Some(stranger) = self.strangers.remove(&name) {
+                if let Some(mut stranger) = self.strangers.remove(&name) {
                     // Nothing was sent on it before. If there is no room even for this frame, the
                     // other end sees the connection break.
-                    let _ = send_frame(&stranger.stream, Kind::Eviction, &[]);
+                    let Stranger { output, stream, .. } = &mut stranger;
+                    let _ = output.send_control(stream, Kind::Eviction, &[]);
                     self.finish(name, &stranger.stream);
                 }
             }
@@ -60,7 +60,8 @@ impl TcpLinks {
         let Some(connection) = link.and_then(|link| link.connection.as_mut()) else {
             return false;
         };
-        match connection.output.rest(&connection.stream) {
+        let Connection { output, stream, .. } = connection;
+        match output.send_control(stream, Kind::Eviction, &[]) {
             Ok(true) if connection.output.is_empty() => self.part(id),
             Ok(true) => {
                 connection.parting = true;
@@ -155,6 +156,10 @@ impl TcpLinks {
         if !link.connection.as_ref().is_some_and(silent) {
             return false;
         }
+        // The other end may send on that one already, and closes the silent one then.
+        if link.next.as_ref().is_some_and(Connection::is_shaken) {
+            return true;
+        }
         link.rerouted += 1;
         let segment_max = SEGMENTS_MAX[link.rerouted % SEGMENTS_MAX.len()];
         if let Some(late) = link.next.take() {
@@ -162,7 +167,12 @@ impl TcpLinks {
             self.by_connection.remove(&late.name);
             self.shared.order(Order::Forget(late.name));
         }
-        if let Some(connection) = self.stranger(&to) {
+        // (The peer may have closed a connection that it was asked to give up.)
+        let given_up =
+            |links: &TcpLinks, name: &Name| links.strangers.get(name).is_some_and(|s| s.asked);
+        let made = self.newest_stranger(&to);
+        let made = made.filter(|name| !given_up(self, name));
+        if let Some(connection) = made.and_then(|name| self.take_stranger(name)) {
             self.take_over(id, connection);
             return true;
         }
@@ -206,9 +216,15 @@ impl TcpLinks {
         };
         let Connection { output, stream, .. } = connection;
         match output.join(stream, token) {
-            Ok(_) if !output.is_empty() => self.waiting.push(id),
-            Ok(_) => {}
-            Err(errno) => self.end(id, DownReason::Broken(errno)),
+            Ok(false) => return,
+            Ok(true) if !output.is_empty() => self.waiting.push(id),
+            Ok(true) => {}
+            Err(errno) => return self.end(id, DownReason::Broken(errno)),
+        }
+        let to = self.table.key(id);
+        let of_token = |s: &&mut Stranger| Some(s.from) == to && s.token == token;
+        if let Some(asked) = self.strangers.values_mut().find(of_token) {
+            asked.asked = true;
         }
     }
 
@@ -229,8 +245,12 @@ impl TcpLinks {
         let Some(id) = from.and_then(|from| self.table.find(&from)) else {
             return;
         };
-        let link = self.table.get(id);
-        let link = link.filter(|link| link.state == State::Up && link.next.is_none());
+        let link = self.table.get(id).filter(|link| link.next.is_none());
+        let ours = link.and_then(|link| link.connection.as_ref());
+        if ours.is_some_and(|ours| ours.is_shaken() && ours.token == token) {
+            return self.use_instead(id, name);
+        }
+        let link = link.filter(|link| link.state == State::Up);
         let idle = |c: &&Connection| c.output.is_empty() && !c.parting;
         let ours = link.and_then(|link| link.connection.as_ref()).filter(idle);
         if ours.is_some_and(|ours| ours.token == token && token != 0) {
@@ -238,6 +258,20 @@ impl TcpLinks {
                 self.take_over(id, connection);
             }
         }
+    }
+
+    /// Completes a link by a connection that the peer made, instead of ours, whose answer is on the
+    /// way.
+    fn use_instead(&mut self, id: LinkId, name: Name) {
+        let (Some(mut made), Some(link)) = (self.take_stranger(name), self.table.get_mut(id))
+        else {
+            return;
+        };
+        if let Some(mut ours) = link.connection.take() {
+            made.output.adopt(std::mem::take(&mut ours.output));
+            self.leave(ours);
+        }
+        self.complete(id, made);
     }
 
     /// Sends on a connection that the peer made and uses, instead of our own.
