@@ -1,17 +1,19 @@
 //! Short messages between two engines of one process, over loopback, for counting what they cost:
 //!
 //! ```text
-//! eager COUNT [WINDOW] [BYTES] [MTU] [RAILS] [message | write | read | add]
+//! eager COUNT [WINDOW] [BYTES] [MTU] [RAILS] [message | write | read | add] [key]
 //! ```
 //!
 //! sends COUNT messages of BYTES (8) back and forth, WINDOW (1) at a time, in packets of at most
 //! MTU (0: the interface's limit) over RAILS (1), to count their instructions. Like MPICH, it waits
 //! for the delivery of messages that are too long to be injected. Other kinds are operations on the
-//! other engine's memory, in windows that are waited for; an operation counts as two messages. One
+//! other engine's memory, in windows that are waited for; an operation counts as two messages.
+//! With `key` packets have tags by a key. One
 //! thread does all work, and time advances only with each reading of the clock, so that counts
 //! repeat (`tests/e2e/test_instructions.py`, `test_calls.py`): an engine's work depends on the time
 //! since its last poll, and machines count at different speeds.
 
+use marline_auth::{JobKey, JOB_KEY_LEN};
 use marline_engine::{
     AtomicKind, AtomicReq, AvId, Clock, Completion, CoreConfig, CqId, Engine, EpId, IoVec, LogSink,
     OpFlags, Parts, RecvReq, Region, RemoteReq, SendReq, SubmitError, System, INJECT_MAX,
@@ -115,8 +117,11 @@ struct Side {
     flags: OpFlags,
 }
 
-fn side(clock: &Looks, id: u64, len: usize, rails: (usize, u8)) -> Side {
+fn side(clock: &Looks, id: u64, len: usize, (rails, keyed): ((usize, u8), bool)) -> Side {
     let engine = engine(clock, id, rails);
+    if keyed {
+        engine.set_job_key(JobKey::new([7; JOB_KEY_LEN]));
+    }
     let (cq, av, ep) = (engine.cq_open(), engine.av_open(), engine.ep_open());
     let ep = ep.expect("endpoint");
     engine.ep_bind_av(ep, av);
@@ -269,7 +274,8 @@ fn volley(from: &mut Side, to: &mut Side, window: usize) {
 /// A number on the command line, or `otherwise` if it is missing.
 fn number(at: usize, otherwise: usize) -> usize {
     let word = std::env::args().nth(at);
-    let usage = "usage: eager COUNT [WINDOW] [BYTES] [MTU] [RAILS] [message | write | read | add]";
+    let usage = "usage: eager COUNT [WINDOW] [BYTES] [MTU] [RAILS] \
+                 [message | write | read | add] [key]";
     word.map_or(otherwise, |word| match word.parse() {
         Ok(number) => number,
         Err(_) => {
@@ -289,7 +295,8 @@ fn main() {
         _ => Kind::Message,
     };
     let clock = Looks::default();
-    let new = |id| side(&clock, id, len, (mtu, rails));
+    let keyed = std::env::args().nth(7).as_deref() == Some("key");
+    let new = |id| side(&clock, id, len, ((mtu, rails), keyed));
     let (mut a, mut b) = (new(1), new(2));
     a.knows(&b);
     b.knows(&a);

@@ -247,6 +247,7 @@ fn rails_config(settings: &Settings, key: Option<&JobKey>) -> Result<RailsConfig
     };
     let shm = ShmConfig {
         one_copy: settings.one_copy,
+        keys: keys.clone(),
     };
     let tcp = TcpConfig {
         user_timeout_ms: u32::try_from(settings.rail_timeout_ms()).unwrap_or(u32::MAX),

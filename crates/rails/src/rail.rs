@@ -41,9 +41,9 @@ pub enum RailEvent {
     /// The host of a connectionless link's peer answered with ICMP port unreachable: a hint that
     /// the peer process is gone.
     Refused(LinkId),
-    /// A connection of this host was refused for its key, before it carried anything, or ended for
-    /// a frame without the right tag.
-    Forged(IpAddr, KeyMismatch),
+    /// A connection was refused for its key, before it carried anything, or ended for a frame
+    /// without the right tag. The other end's address; `None`: it is on this host.
+    Forged(Option<IpAddr>, KeyMismatch),
     /// A firewall, a router or the local host rejected packets (ICMP port unreachable that is not
     /// from the destination host): the address of the rejecting host.
     Barred(IpAddr),
@@ -69,12 +69,12 @@ pub enum RailEvent {
     Evicted,
     /// An evicted link has a connection again.
     Reconnected,
-    /// Counts of multicast datagrams that one process of this host reads for all, of this rail
+    /// Multicast datagrams that one process of this host read on behalf of all: counts of this rail
     /// since the previous such event.
     HostReads {
         /// Datagrams that this rail read for all processes.
         read: u64,
-        /// Datagrams that another process had read and this rail took.
+        /// Datagrams that this rail took from those that another process had read.
         taken: u64,
     },
     /// Packets that the kernel dropped because the receive buffer was full (SO_RXQ_OVFL).
@@ -106,16 +106,16 @@ pub struct Received<'a> {
     pub from: RailAddr,
     /// Packets, back to back.
     pub bytes: &'a [u8],
-    /// Length in bytes of each packet but the last, which may be shorter; `bytes.len()` for a
-    /// single packet. 0 from a rail that does not ask the kernel (see [`crate::UdpConfig::cmsg`]):
-    /// `bytes` may then hold several packets of equal length (the last may be shorter), and the
-    /// packets' own heads give the length.
+    /// Length in bytes of each packet but the last, which may be shorter; equals `bytes.len()` for
+    /// a single packet. 0 from a rail configured not to ask the kernel (see
+    /// [`crate::UdpConfig::cmsg`]): `bytes` may then hold several packets of equal length (the last
+    /// may be shorter), and the length follows from the packets' own heads.
     pub segment: usize,
-    /// Bytes of a direct write that landed with these packets ([`crate::RemoteWrites::Direct`]);
-    /// `bytes` may then be empty.
+    /// Bytes of a direct write that landed together with these packets
+    /// ([`crate::RemoteWrites::Direct`]); `bytes` may then be empty.
     pub beside: usize,
     /// Bytes of a direct write that should have arrived with these packets and did not; they may
-    /// still arrive by themselves.
+    /// still arrive alone.
     pub missing: usize,
 }
 
@@ -127,9 +127,9 @@ pub trait RailTx: Links + TxBuffers + DirectWrite + RemoteRead + Staging + Group
     /// Address at which peers reach this rail.
     fn local_addr(&self) -> RailAddr;
 
-    /// Moves the rail to the interface's new address after its own address disappeared; the port
-    /// and all links stay. Returns the address at which peers reach the rail; `None` if the rail
-    /// cannot move (some kinds never can), and nothing changed.
+    /// Moves the rail to the interface's new address after its own address disappeared, with the
+    /// same port and all links. Returns the address at which peers reach the rail; `None` if the
+    /// rail cannot move (or its kind never does), in which case nothing changed.
     fn move_to(&mut self, interface: &InterfaceChoice) -> Option<RailAddr>;
 
     /// The rail's interface has a new name, which matters to kinds that look the interface up by
@@ -149,9 +149,9 @@ pub trait RailTx: Links + TxBuffers + DirectWrite + RemoteRead + Staging + Group
 /// The answer to [`RailRx::arm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// The descriptor reports also packets that are already waiting: sleep at once.
+    /// The descriptor also reports packets that already wait: sleep.
     Sleep,
-    /// The descriptor reports only packets that arrive after this call: poll again, then sleep.
+    /// The descriptor reports only packets that arrive from this call on: poll again, then sleep.
     LookAgain,
 }
 
@@ -162,14 +162,14 @@ pub trait RailRx: Send {
     /// counts as one); 0 if none waited.
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
 
-    /// Like `recv`, but receives only multicast packets if the rail can tell them apart: for a
+    /// Like `recv`, but receives only multicast packets where the rail can tell them apart: for a
     /// caller that polls for group packets repeatedly.
     fn recv_groups(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         self.recv(sink)
     }
 
-    /// Like `recv`, but from sources where packets are rare. Call it about every 16th poll, and
-    /// before waiting.
+    /// Like `recv`, from sources where packets are rare. Call it every 16th poll or so, and before
+    /// waiting.
     fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
 
     /// The rail's descriptor, readable when packets or events wait; `None` if the rail must be

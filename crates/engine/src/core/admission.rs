@@ -1,5 +1,5 @@
-//! Admission of packets: in a job with a key, nothing in a packet has an effect before its tag was
-//! checked (docs/design/security.md).
+//! Admission of packets: those of a job with a key need a tag by it before anything in them is
+//! believed (docs/design/security.md).
 
 use crate::api::{LogLevel, SubmitError};
 use crate::core::Core;
@@ -19,8 +19,7 @@ impl<S: System> Core<S> {
         self.admission.set_key(key);
     }
 
-    /// Returns whether a packet to endpoint `ep` has a valid tag if it needs one; otherwise counts
-    /// it.
+    /// Returns whether a packet to endpoint `ep` may be believed, and counts it otherwise.
     #[inline]
     pub(crate) fn is_admitted(
         &mut self,
@@ -47,7 +46,7 @@ impl<S: System> Core<S> {
         admitted || self.refuse_packet(now, rail, packet)
     }
 
-    /// Returns whether a question may be answered; otherwise counts it.
+    /// Returns whether a question may be answered, and counts it otherwise.
     pub(crate) fn may_answer(&mut self, now: u64, rail: usize, question: &[u8]) -> bool {
         let Some(key) = self.admission.questions() else {
             return true;
@@ -69,8 +68,7 @@ impl<S: System> Core<S> {
         false
     }
 
-    /// Counts a packet without a valid tag, and reports such packets at most once a second. Returns
-    /// `false`.
+    /// Counts a packet that is not believed and reports it, at most once a second. Returns `false`.
     #[cold]
     fn refuse_packet(&mut self, now: u64, rail: usize, packet: &Packet<'_>) -> bool {
         if self.cfg.proto.errs(Mutation::IgnoreTag) {
@@ -99,7 +97,13 @@ impl<S: System> Core<S> {
     /// Counts a connection that was refused or ended for its key and reports it, at most once a
     /// second.
     #[cold]
-    pub(crate) fn note_forged(&mut self, now: u64, rail: usize, from: IpAddr, why: KeyMismatch) {
+    pub(crate) fn note_forged(
+        &mut self,
+        now: u64,
+        rail: usize,
+        from: Option<IpAddr>,
+        why: KeyMismatch,
+    ) {
         let row = &mut self.rails[rail];
         row.counters.forged += 1;
         if !self.admission.may_say(now) {
@@ -115,6 +119,7 @@ impl<S: System> Core<S> {
             KeyMismatch::Tag => "ended: a frame had not the tag of the job's key",
         };
         let (name, all) = (&row.name, row.counters.forged);
+        let from = from.map_or("a process of this host".to_owned(), |ip| ip.to_string());
         let text = format!("a connection with {from} on {name} {differ} (counter forged: {all})");
         self.say(LogLevel::Warn, &text);
     }

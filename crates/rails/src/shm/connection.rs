@@ -3,6 +3,7 @@
 
 use super::handshake::Handshake;
 use super::inbox;
+use crate::rail::KeyMismatch;
 use crate::sync::{fence, AtomicU64};
 use crate::sys::{self, Gate, Inbox, Peer, Place, Ring, WitnessAt};
 use std::os::fd::AsFd;
@@ -23,6 +24,10 @@ pub(super) enum Break {
     Closed,
     /// The other end is of another host or user.
     Unwelcome,
+    /// The other end has no key, or another one.
+    Forged(KeyMismatch),
+    /// The other end refused us for our key.
+    Refused(KeyMismatch),
     /// The other end has written an impossible value.
     Garbled,
     /// A system call failed.

@@ -5,6 +5,8 @@
 //! rings to read and when to wake ([`inbox`]). A killed process therefore leaves nothing in
 //! /dev/shm or elsewhere, and the end of its socket informs the other process at once.
 //!
+//! With a key of the job, both ends prove first that they have it ([`proof`]).
+//!
 //! Long messages go through the ring while the other end reads it, or by one copy ([`copies`]): the
 //! frame states the location of the bytes, and the receiver reads them from the sender's memory
 //! into their registered place (`process_vm_readv`). The receiver holds the lock of the
@@ -20,6 +22,7 @@ mod copies;
 mod frame;
 mod handshake;
 mod inbox;
+mod proof;
 mod pulls;
 mod ring;
 mod rx;

@@ -1,17 +1,19 @@
-//! Receiving half: polls rings, accepts connections and completes handshakes.
+//! Receiving half: polls rings and sockets, and carries out the orders of the sending half.
+
+mod handshakes;
 
 use super::connection::{Break, Connection, Name};
 use super::frame::{Head, Kind, To, PLACE_LEN};
-use super::handshake::{Handshake, HANDSHAKE_LEN};
-use super::inbox::{self, RINGS_MAX};
+use super::handshake::HANDSHAKE_LEN;
+use super::inbox;
+use super::proof::{refusal, Nameless, Prover};
 use super::pulls::{Added, Run};
 use super::ring::{Consumer, Memory};
 use super::shared::{Notification, Order, Shared, BODY_MAX, LISTENER};
-use crate::sys::{Gate, LinkMemory, Message};
 use crate::{Armed, RailRx, Received};
 use marline_wire::DirectHead;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
@@ -20,11 +22,6 @@ const TURN_MAX: usize = 64;
 /// Above this number of rings the receiver asks for notification bits; up to it, the polled words
 /// fit into the L1 cache beside other data.
 const LOOK_MAX: usize = 16;
-/// Most accepted connections without a handshake. Any process of the host can open connections;
-/// beyond this number the oldest is closed.
-const NAMELESS_MAX: usize = 256;
-/// Most connections accepted per poll.
-const ACCEPT_MAX: usize = 64;
 /// Most messages read from one socket per poll.
 const MESSAGES_MAX: usize = 8;
 
@@ -34,6 +31,9 @@ struct Incoming {
     consumer: Consumer,
     /// Reused memory for runs of pulls.
     run: Run,
+    /// Until the other end has proven itself: our side of the proof, and the memory that our
+    /// handshake passes then.
+    proving: Option<(Prover, OwnedFd)>,
 }
 
 /// Receiving half of a [`super::ShmRail`].
@@ -44,7 +44,7 @@ pub struct ShmRx {
     /// Slots in use.
     slots: Vec<u32>,
     by_name: HashMap<Name, u32>,
-    nameless: VecDeque<(Name, Gate)>,
+    nameless: VecDeque<Nameless>,
     /// Packets are copied here before they are handed to `sink`, so that the peer cannot change
     /// them.
     buffer: Box<[u8]>,
@@ -238,7 +238,7 @@ impl ShmRx {
             return;
         }
         let read = incoming.read(&self.shared, &mut self.buffer, handing);
-        // Frames are left in the ring, and no notification bit will announce them.
+        // Frames are left and no notification bit will announce them.
         self.all |= incoming.consumer.word(&incoming.connection.input) != 0;
         if let Err(broken) = read {
             self.forget(slot, broken);
@@ -251,7 +251,7 @@ impl ShmRx {
         if self.bits && !self.all {
             let mut told = [0u32; TURN_MAX];
             let mut count = 0;
-            // Rings beyond the room in `told` are read at the next poll.
+            // Rings that do not fit into `told` are read at the next poll.
             let shared = self.shared.clone();
             inbox::take_bits(&shared.inbox, |slot| match told.get_mut(count) {
                 Some(room) => (*room, count) = (slot, count + 1),
@@ -280,6 +280,10 @@ impl ShmRx {
         if broken == Break::Garbled {
             self.shared.refused.fetch_add(1, Relaxed);
         }
+        if let Break::Forged(why) = broken {
+            let _ = connection.gate.send(&refusal(why), &[]); // or it closes
+        }
+        self.report(broken);
         self.shared.epoll.remove(connection.gate.fd());
         connection.close();
         self.slots.retain(|used| *used != slot);
@@ -291,7 +295,7 @@ impl ShmRx {
     }
 
     /// Starts to read a connection whose socket is in the epoll set.
-    fn add(&mut self, connection: Arc<Connection>) {
+    fn add(&mut self, connection: Arc<Connection>, proving: Option<(Prover, OwnedFd)>) {
         let slot = connection.slot as usize;
         if self.incoming.len() <= slot {
             self.incoming.resize_with(slot + 1, || None);
@@ -302,6 +306,7 @@ impl ShmRx {
             connection,
             consumer: Consumer::default(),
             run: Run::default(),
+            proving,
         });
         self.choose();
     }
@@ -321,7 +326,7 @@ impl ShmRx {
     fn obey(&mut self) {
         for order in self.shared.take_orders() {
             match order {
-                Order::Read(connection) => self.add(connection),
+                Order::Read(connection, proving) => self.add(connection, proving),
                 Order::Forget(name) => {
                     if let Some(&slot) = self.by_name.get(&name) {
                         self.forget(slot, Break::Closed);
@@ -331,88 +336,6 @@ impl ShmRx {
         }
     }
 
-    /// Accepts incoming connections, a few at a time. Those of other users' processes are closed
-    /// before a byte or a descriptor of theirs is received.
-    fn accept(&mut self) {
-        for _ in 0..ACCEPT_MAX {
-            let Ok(gate) = self.shared.listener.accept() else {
-                return;
-            };
-            if !gate.is_of_own_user() {
-                self.shared.refused.fetch_add(1, Relaxed);
-                continue;
-            }
-            let name = self.shared.new_name();
-            if self.shared.epoll.add(gate.fd(), name).is_ok() {
-                self.nameless.push_back((name, gate));
-            }
-            if self.nameless.len() > NAMELESS_MAX {
-                self.nameless.pop_front();
-                self.shared.refused.fetch_add(1, Relaxed);
-            }
-        }
-    }
-
-    /// Reads the handshake of an accepted connection.
-    fn hear_nameless(&mut self, at: usize) {
-        let mut bytes = [0; HANDSHAKE_LEN + 1];
-        let message = match self.nameless[at].1.recv(&mut bytes) {
-            Ok(message) => message,
-            Err(libc::EAGAIN | libc::EINTR) => return,
-            Err(_) => {
-                self.nameless.remove(at);
-                return;
-            }
-        };
-        let Some((name, gate)) = self.nameless.remove(at) else {
-            return;
-        };
-        if message.len == 0 {
-            return; // the connection has ended
-        }
-        if self
-            .welcome(name, gate, &bytes[..message.len], message)
-            .is_err()
-        {
-            self.shared.refused.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Completes an incoming connection, if its peer is of our host and sent all descriptors.
-    fn welcome(
-        &mut self,
-        name: Name,
-        gate: Gate,
-        bytes: &[u8],
-        message: Message,
-    ) -> Result<(), Break> {
-        let handshake = Handshake::read(bytes).ok_or(Break::Garbled)?;
-        let near = self.shared.is_near(&handshake.from);
-        let [inbox, memory] = message.fds.as_slice() else {
-            return Err(Break::Garbled);
-        };
-        if !near || handshake.slot >= RINGS_MAX {
-            return Err(Break::Unwelcome);
-        }
-        let memory = LinkMemory::open(memory.as_fd()).map_err(Break::Failed)?;
-        let slot = self.shared.take_slot().ok_or(Break::Unwelcome)?;
-        let (theirs, ours) = memory.rings();
-        let connection = Connection::new(name, gate, (ours, theirs), slot);
-        let welcome = connection.on_handshake(&handshake, inbox).and_then(|()| {
-            let send_handshake = self.shared.send_handshake(&connection.gate, slot, None);
-            send_handshake.map_err(Break::Failed)
-        });
-        if welcome.is_err() {
-            self.shared.free_slot(slot);
-            return welcome;
-        }
-        let connection = Arc::new(connection);
-        self.add(connection.clone());
-        let from = handshake.from;
-        self.shared.note(Notification::Accepted(from, connection));
-        Ok(())
-    }
-
     /// Reads a connection's socket: handshake, wake-ups, end of connection.
     fn hear(&mut self, slot: u32, handing: &mut Handing<'_>) {
         for _ in 0..MESSAGES_MAX {
@@ -420,6 +343,13 @@ impl ShmRx {
                 return;
             };
             let connection = incoming.connection.clone();
+            if incoming.proving.is_some() {
+                match self.prove(slot) {
+                    Ok(true) => continue,
+                    Ok(false) => return,
+                    Err(broken) => return self.close(slot, broken, handing),
+                }
+            }
             let mut bytes = [0; HANDSHAKE_LEN + 1];
             let broken = match connection.gate.recv(&mut bytes) {
                 Err(libc::EAGAIN) => return,
@@ -435,25 +365,6 @@ impl ShmRx {
             };
             return self.close(slot, broken, handing);
         }
-    }
-
-    /// Handles the answer to the handshake on a connection that we made.
-    fn answered(
-        &self,
-        connection: &Connection,
-        bytes: &[u8],
-        message: Message,
-    ) -> Result<(), Break> {
-        let handshake = Handshake::read(bytes).ok_or(Break::Garbled)?;
-        let [inbox] = message.fds.as_slice() else {
-            return Err(Break::Garbled);
-        };
-        if handshake.slot >= RINGS_MAX {
-            return Err(Break::Garbled);
-        }
-        connection.on_handshake(&handshake, inbox)?;
-        self.shared.note(Notification::Connected(connection.name));
-        Ok(())
     }
 
     /// Ends a connection after reading the frames that the other end had sent before.
@@ -477,7 +388,7 @@ impl ShmRx {
                 self.accept();
             } else if let Some(&slot) = self.by_name.get(&name) {
                 self.hear(slot, handing);
-            } else if let Some(at) = self.nameless.iter().position(|n| n.0 == name) {
+            } else if let Some(at) = self.nameless.iter().position(|n| n.name == name) {
                 self.hear_nameless(at);
             }
         }

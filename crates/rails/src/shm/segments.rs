@@ -5,6 +5,7 @@ use super::addr::ShmAddr;
 use super::connection::{Break, Connection, Name};
 use super::copies::Copies;
 use super::frame::{write_piece, Head, Kind, To, PLACE_LEN};
+use super::proof::Prover;
 use super::ring::{Garbled, Memory, Producer};
 use super::shared::{Notification, Order, Shared, BODY_MAX};
 use crate::link::LinkTable;
@@ -385,6 +386,9 @@ impl ShmLinks {
                     self.by_name.insert(name, link);
                 }
             }
+            Notification::Forged(why) => {
+                self.events.push_back(RailEvent::Forged(None, why));
+            }
             Notification::Broken(name, broken) => {
                 if let Some(&link) = self.by_name.get(&name) {
                     self.fall(link, reason_of(broken));
@@ -431,6 +435,7 @@ fn piece(bytes: &[u8]) -> Piece {
 fn reason_of(broken: Break) -> DownReason {
     match broken {
         Break::Closed | Break::Unwelcome => DownReason::Closed,
+        Break::Forged(_) | Break::Refused(_) => DownReason::Broken(libc::EKEYREJECTED),
         Break::Garbled => DownReason::Broken(libc::EBADMSG),
         Break::Failed(errno) => DownReason::Broken(errno),
     }
@@ -454,7 +459,17 @@ fn begin(shared: &Shared, to: &ShmAddr) -> Result<Arc<Connection>, DownReason> {
     let slot = shared.take_slot().ok_or(failed(libc::ENOSPC))?;
     let connection = Connection::new(shared.new_name(), gate, memory.rings(), slot);
     let (name, fd) = (connection.name, connection.gate.fd());
-    let on_handshake = shared.send_handshake(&connection.gate, slot, Some(file));
+    let (on_handshake, later) = match shared.config.keys {
+        None => (
+            shared.send_handshake(&connection.gate, slot, Some(file)),
+            None,
+        ),
+        Some(_) => {
+            let prover = Prover::new(*to, false).map_err(failed)?;
+            let sent = connection.gate.send(&prover.challenge(), &[]);
+            (sent, Some((prover, file)))
+        }
+    };
     // The socket wakes a sleeping receiving half when the handshake arrives.
     let on_handshake = on_handshake.and_then(|()| shared.epoll.add(fd, name));
     if let Err(errno) = on_handshake {
@@ -462,6 +477,6 @@ fn begin(shared: &Shared, to: &ShmAddr) -> Result<Arc<Connection>, DownReason> {
         return Err(failed(errno));
     }
     let connection = Arc::new(connection);
-    shared.order(Order::Read(connection.clone()));
+    shared.order(Order::Read(connection.clone(), later));
     Ok(connection)
 }

@@ -3,9 +3,12 @@
 use super::addr::ShmAddr;
 use super::connection::{Break, Connection, Name};
 use super::handshake::Handshake;
+use super::proof::Prover;
 use super::{inbox, ring};
+use crate::rail::KeyMismatch;
 use crate::sys::{self, Epoll, Errno, Gate, Inbox, Ring, Witness};
 use crate::{Caps, Registrations, RemoteWrites};
+use marline_auth::ConnectionKeys;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{
     AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -25,22 +28,28 @@ pub(super) const BODY_MAX: u64 = ring::body_max::<Ring>();
 pub(super) const LISTENER: Name = Name::MAX;
 
 /// Settings of a shm rail.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ShmConfig {
     /// Read long messages from the sender's memory if the kernel allows it.
     pub one_copy: bool,
+    /// The secret of the job's connections; `None`: connections prove nothing.
+    pub keys: Option<Arc<ConnectionKeys>>,
 }
 
 impl Default for ShmConfig {
     fn default() -> ShmConfig {
-        ShmConfig { one_copy: true }
+        ShmConfig {
+            one_copy: true,
+            keys: None,
+        }
     }
 }
 
 /// An order for the receiving half.
 pub(super) enum Order {
-    /// Start reading a connection.
-    Read(Arc<Connection>),
+    /// Start reading a connection, and send our handshake with this memory, if there is one, once
+    /// the other end has proven itself.
+    Read(Arc<Connection>, Option<(Prover, OwnedFd)>),
     /// Stop reading a connection.
     Forget(Name),
 }
@@ -51,6 +60,8 @@ pub(super) enum Notification {
     Connected(Name),
     /// A peer's rail has connected.
     Accepted(ShmAddr, Arc<Connection>),
+    /// A connection was refused for its key.
+    Forged(KeyMismatch),
     /// A connection ended.
     Broken(Name, Break),
 }

@@ -1,5 +1,7 @@
 //! Misbehaving peers: impossible values change nothing but a counter.
 
+mod keys;
+
 use super::addr::ShmAddr;
 use super::frame::{write_piece, Head, Kind, To};
 use super::handshake::Handshake;

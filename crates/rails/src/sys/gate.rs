@@ -184,6 +184,14 @@ impl Gate {
         Ok(Message { len, fds })
     }
 
+    /// Receives the next message, as [`Gate::recv`], and no descriptor: the kernel closes those
+    /// that come with it.
+    pub(crate) fn recv_plain(&self, to: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: the buffer is valid for its length.
+        let got = unsafe { libc::recv(self.fd(), to.as_mut_ptr().cast(), to.len(), 0) };
+        check_long(got as libc::c_long)
+    }
+
     /// Ends a connection; the other end notices.
     pub(crate) fn shut(&self) {
         // SAFETY: shutdown takes no pointers.

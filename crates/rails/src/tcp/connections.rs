@@ -1,11 +1,11 @@
 //! The links of a TCP rail. Each sends on one connection, made by us or by the peer, or has none
 //! while evicted.
 
+mod establish;
 mod eviction;
 
-use super::frame::Kind;
+use super::broken::Break;
 use super::handshake::{Handshake, TcpAddr};
-use super::input::Break;
 use super::output::Output;
 use super::shared::{Name, Notification, Order, Shared};
 use crate::link::{Connected, DownReason, LinkId, LinkTable};
@@ -35,7 +35,7 @@ const BACKLOGS_MAX: usize = 64 << 20;
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The link's first connection is being made.
+    /// Its first connection is being made.
     Connecting,
     /// The link carries packets.
     Up,
@@ -64,36 +64,6 @@ struct Connection {
     superseded: bool,
 }
 
-impl Connection {
-    /// Sends our handshake, under a key if there is one; returns 0 or an errno.
-    fn shake_hands(&mut self, handshake: &Handshake, key: Option<FrameKey>) -> Errno {
-        let (bytes, len) = handshake.write();
-        // The queue stays behind.
-        let mut output = Output::default();
-        key.into_iter().for_each(|key| output.set_key(key));
-        let sent = output.send_control(&self.stream, Kind::Handshake, &bytes[..len]);
-        let whole = output.is_empty();
-        self.key = output.into_key();
-        match sent {
-            Ok(true) if whole => 0,
-            Ok(_) => libc::EAGAIN,
-            Err(errno) => errno,
-        }
-    }
-
-    /// Returns whether our handshake was sent and its answer is on the way.
-    fn is_shaken(&self) -> bool {
-        self.key.is_some()
-    }
-
-    /// Lets packets leave.
-    fn open(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.output.set_key(key);
-        }
-    }
-}
-
 /// The link to one remote rail.
 struct Link {
     state: State,
@@ -111,6 +81,8 @@ struct Stranger {
     stream: Arc<Stream>,
     /// Empty; it has the key of our frames.
     output: Output,
+    /// The peer was asked to send on another connection and may end this one.
+    asked: bool,
     used: u64,
 }
 
@@ -133,7 +105,7 @@ pub(super) struct TcpLinks {
     half_closed: VecDeque<Name>,
     /// Links with a non-empty output.
     waiting: Vec<LinkId>,
-    /// Upper bound of the bytes of our own memory in all outputs.
+    /// Upper bound of the bytes of our own memory in those outputs.
     held: usize,
     /// Counts sends and accepted connections.
     clock: u64,
@@ -306,7 +278,7 @@ impl TcpLinks {
         let mut output = None;
         for mut connection in old.into_iter().chain(next) {
             match other {
-                // No byte of the queue has left.
+                // None of the queue has left.
                 Some(_) => output = Some(std::mem::take(&mut connection.output)),
                 None => connection.output.clear(&mut self.over),
             }
@@ -462,7 +434,9 @@ impl TcpLinks {
         match notification {
             Notification::Connected { name, key } => self.connected(name, key),
             Notification::Answered(name) => self.established(name, 0),
-            Notification::Forged(from, why) => self.events.push_back(RailEvent::Forged(from, why)),
+            Notification::Forged(from, why) => {
+                self.events.push_back(RailEvent::Forged(Some(from), why))
+            }
             Notification::Accepted {
                 name,
                 handshake,
@@ -503,6 +477,7 @@ impl TcpLinks {
             token,
             stream,
             output,
+            asked: false,
             used: self.clock,
         };
         self.strangers.insert(name, stranger);
@@ -541,69 +516,6 @@ impl TcpLinks {
             return; // as announced: queued data can still leave
         }
         self.end(link, reason(broken));
-    }
-
-    /// Sends the handshake of a connection of ours. Without a key the connection then carries
-    /// packets; with one, the answer has to come first.
-    fn connected(&mut self, name: Name, key: Option<FrameKey>) {
-        let Some(&link) = self.by_connection.get(&name) else {
-            return;
-        };
-        let Some(row) = self.table.get_mut(link) else {
-            return;
-        };
-        let silent = row.connection.as_ref().map_or(0, |c| c.token);
-        let next = row.next.as_mut().filter(|next| next.name == name);
-        let replaces = next.as_ref().map_or(0, |_| silent);
-        let Some(made) = next.or(row.connection.as_mut()) else {
-            return;
-        };
-        let handshake = Handshake {
-            from: self.shared.local(),
-            token: made.token,
-            replaces,
-        };
-        let errno = made.shake_hands(&handshake, key);
-        if errno != 0 || made.key.is_none() {
-            self.established(name, errno);
-        }
-    }
-
-    /// Completes a connection of ours, which carries packets from now on, or failed.
-    fn established(&mut self, name: Name, errno: Errno) {
-        let Some(&link) = self.by_connection.get(&name) else {
-            return;
-        };
-        let Some(row) = self.table.get_mut(link) else {
-            return;
-        };
-        let replaces = row.next.take_if(|next| next.name == name);
-        match (replaces, errno) {
-            (Some(mut next), 0) => {
-                next.open();
-                self.replace(link, next);
-            }
-            (Some(next), _) => self.leave(next),
-            (None, 0) => {
-                if let Some(mut made) = row.connection.take() {
-                    made.open();
-                    self.complete(link, made);
-                }
-                self.join_newest(link);
-            }
-            (None, errno) => self.end(link, DownReason::Broken(errno)),
-        }
-        self.make_room(0);
-    }
-
-    /// A link that was being made carries packets, on this connection.
-    fn complete(&mut self, id: LinkId, connection: Connection) {
-        let was = self.table.get(id).map(|link| link.state);
-        self.set_connection(id, connection, State::Up);
-        self.events.push_back(match was {
-            Some(State::Connecting) => RailEvent::LinkUp(id),
-            _ => RailEvent::Reconnected,
-        });
     }
 
     /// The next event.

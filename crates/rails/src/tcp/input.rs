@@ -1,5 +1,6 @@
 //! The receiving side of one connection: parses frames from the stream.
 
+use super::broken::Break;
 use super::frame::{is_right, Head, Kind, To, FRAME_MAX, HEAD_LEN, PLACE_LEN};
 use super::proof::{refused, Proof};
 use crate::frame_word::word_at;
@@ -21,26 +22,6 @@ const AHEAD: usize = 1024;
 const UNPROVEN_MAX: usize = 256;
 /// Most bytes read from one connection before the others are read.
 const TURN_MAX: usize = 256 * 1024;
-
-/// The reason why a connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Break {
-    /// The other end has closed the connection.
-    Closed,
-    /// The kernel reported an error.
-    Failed(Errno),
-    /// The received bytes are not a valid frame, or not valid at this point.
-    Garbled,
-    /// A frame without the right tag.
-    Forged(KeyMismatch),
-    /// The other end refused us.
-    Refused(KeyMismatch),
-    /// The other end did not prove itself in time.
-    Late,
-    /// The destination of a write is gone. Its notification must not arrive without the bytes, so
-    /// the connection ends.
-    NoPlace,
-}
 
 /// Unused buffers, shared by all connections.
 #[derive(Debug, Default)]

@@ -16,6 +16,7 @@
 //! The halves share no lock on the data path: each informs the other through a queue, and a flag
 //! states that the queue is not empty.
 
+mod broken;
 mod connections;
 mod frame;
 mod handshake;

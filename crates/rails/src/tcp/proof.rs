@@ -1,9 +1,9 @@
-//! The proof that the other end of a connection has the job's key: a challenge from each end, then a
-//! handshake and its answer, tagged under keys that follow from both (docs/design/security.md).
+//! The proof that the other end of a connection has the job's key: a challenge from each end, then
+//! a handshake and its answer, tagged under keys that follow from both (docs/design/security.md).
 
+use super::broken::Break;
 use super::frame::{Kind, MAGIC};
 use super::handshake::TcpAddr;
-use super::input::Break;
 use crate::frame_word::word_at;
 use crate::rail::KeyMismatch;
 use crate::sys::{self, Errno};
@@ -11,7 +11,7 @@ use marline_auth::{Challenge, ConnectionKeys, FrameKey};
 use marline_wire::VERSION;
 use std::net::IpAddr;
 
-/// What has to come next on a connection.
+/// The frame that has to come next on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proof {
     /// The challenge of the other end, which has a key, too.
@@ -25,7 +25,7 @@ pub(super) enum Proof {
 }
 
 impl Proof {
-    /// That of a new connection.
+    /// The state of a new connection.
     pub(super) fn new(accepted: bool, keyed: bool) -> Proof {
         match (keyed, accepted) {
             (true, _) => Proof::Challenge,

@@ -1,8 +1,9 @@
 //! Receiving half: reads connections, accepts incoming ones and completes outgoing ones.
 
+use super::broken::Break;
 use super::frame::Kind;
 use super::handshake::{Handshake, TcpAddr};
-use super::input::{Break, Input, Sink, Spare};
+use super::input::{Input, Sink, Spare};
 use super::output::{send_plain, Output};
 use super::proof::{refusal, Keys, Ours};
 use super::shared::{Name, Notification, Order, Shared, LISTENER};

@@ -1,8 +1,8 @@
 //! The state that both halves share: listener, registered memory, and a queue in each direction
 //! between the halves.
 
+use super::broken::Break;
 use super::handshake::{Handshake, TcpAddr};
-use super::input::Break;
 use crate::ports::Ports;
 use crate::rail::KeyMismatch;
 use crate::sys::{self, Epoll, Errno, Stream, StreamOptions};

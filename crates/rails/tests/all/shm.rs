@@ -21,7 +21,8 @@ struct End {
 
 impl End {
     fn new(one_copy: bool) -> End {
-        let rail = ShmRail::open(&ShmConfig { one_copy }).unwrap();
+        let keys = None;
+        let rail = ShmRail::open(&ShmConfig { one_copy, keys }).unwrap();
         let (tx, rx) = rail.split();
         End {
             tx,
@@ -287,7 +288,6 @@ fn a_write_without_a_place_breaks_the_link_and_its_packet_is_never_seen() {
         poll_until(&mut [&mut a, &mut b], |ends| ends[0].down(there).is_some());
         assert!(b.packets.is_empty() && memory.iter().all(|byte| *byte == 0));
         assert_eq!(a.done(), [9]);
-        // The next connection works.
         a.tx.close(there);
         let next = a.tx.connect(&b.tx.local_addr());
         let up = RailEvent::LinkUp(next.link);

@@ -167,7 +167,12 @@ impl TcpLinks {
             self.by_connection.remove(&late.name);
             self.shared.order(Order::Forget(late.name));
         }
-        if let Some(connection) = self.stranger(&to) {
+        // (The peer may have closed a connection that it was asked to give up.)
+        let given_up =
+            |links: &TcpLinks, name: &Name| links.strangers.get(name).is_some_and(|s| s.asked);
+        let made = self.newest_stranger(&to);
+        let made = made.filter(|name| !given_up(self, name));
+        if let Some(connection) = made.and_then(|name| self.take_stranger(name)) {
             self.take_over(id, connection);
             return true;
         }
@@ -211,9 +216,15 @@ impl TcpLinks {
         };
         let Connection { output, stream, .. } = connection;
         match output.join(stream, token) {
-            Ok(_) if !output.is_empty() => self.waiting.push(id),
-            Ok(_) => {}
-            Err(errno) => self.end(id, DownReason::Broken(errno)),
+            Ok(false) => return,
+            Ok(true) if !output.is_empty() => self.waiting.push(id),
+            Ok(true) => {}
+            Err(errno) => return self.end(id, DownReason::Broken(errno)),
+        }
+        let to = self.table.key(id);
+        let of_token = |s: &&mut Stranger| Some(s.from) == to && s.token == token;
+        if let Some(asked) = self.strangers.values_mut().find(of_token) {
+            asked.asked = true;
         }
     }
 

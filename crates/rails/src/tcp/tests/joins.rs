@@ -97,6 +97,35 @@ fn a_silent_link_takes_the_connection_that_the_peer_has_made() {
     assert!(!a.is_down(ab) && !b.is_down(ba), "nothing broke");
 }
 
+/// Regression: a silent link took the connection that its peer was giving up at its request.
+#[test]
+fn a_silent_link_does_not_take_a_connection_that_it_asked_to_give_up() {
+    let (mut a, mut b) = lower_first();
+    let (ab, _) = a.connect(&b);
+    let (ba, _) = b.connect(&a);
+    while !b.is_up(ba) {
+        b.poll();
+    }
+    assert_eq!(b.links.send(ba, b"hello", 5), Sent::Taken);
+    while !a.is_up(ab) || a.got.is_empty() {
+        a.poll();
+    }
+    let end = Instant::now() + Duration::from_secs(10);
+    while b.links.token(ba) != a.links.token(ab) {
+        assert!(Instant::now() < end, "b keeps its connection");
+        b.poll();
+    }
+    fill(&mut a, ab);
+    assert!(a.links.reroute(ab));
+    assert!(a.links.is_replacing(ab), "another one is made");
+    until(&mut a, &mut b, "another connection", |a, b| {
+        !a.links.is_replacing(ab) && a.links.token(ab) == b.links.token(ba)
+    });
+    assert_eq!(b.links.send(ba, b"again", 5), Sent::Taken);
+    until(&mut a, &mut b, "the packet", |a, _| a.got.len() == 2);
+    assert!(!a.is_down(ab) && !b.is_down(ba), "nothing broke");
+}
+
 fn frame(kind: Kind, segment: usize, bytes: &[u8]) -> Vec<u8> {
     let len = bytes.len();
     let head = Head { kind, len, segment };

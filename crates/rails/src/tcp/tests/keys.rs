@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::rail::KeyMismatch;
+use crate::tcp::broken::Break;
 use crate::tcp::frame::HEAD_LEN;
-use crate::tcp::input::Break;
 use crate::tcp::proof::Ours;
 use crate::tcp::shared::Notification;
 use marline_auth::{Challenge, ConnectionKeys, FrameKey, JobKey, CHALLENGE_LEN, JOB_KEY_LEN};
