@@ -2,8 +2,8 @@
 
 use crate::input::Input;
 use marline_wire::{
-    blocks, Ack, AckMasks, Data, Eager, Frame, Grant, Have, MsgHead, Offer, Read, Rkey, Rts,
-    Written, ACK_MASKS_MAX, BLOCK_BYTES, RAILS_MAX,
+    blocks, Ack, AckMasks, Advertisement, Data, Eager, Frame, Grant, Have, MsgHead, Read, Rkey,
+    Rts, Written, ACK_MASKS_MAX, BLOCK_BYTES, RAILS_MAX,
 };
 
 /// Usually a small number, sometimes any.
@@ -79,7 +79,7 @@ pub fn frame(input: &mut Input<'_>) -> Frame {
                 key: small(input),
             }),
             2 | 3 => written(input),
-            4 => Frame::Offer(Offer {
+            4 => Frame::Advertisement(Advertisement {
                 number: small(input) as u32,
                 segment: small(input) as u8,
                 rail: input.below(RAILS_MAX as u64) as u8,

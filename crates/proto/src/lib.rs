@@ -36,7 +36,7 @@ pub use base::evidence::Evidence;
 pub use base::mutation::Mutation;
 pub use base::pairing::Pairing;
 pub use base::pipeline::{Chunk, Chunks, Pipeline};
-pub use base::side_work::{OfferOut, WriteOut};
+pub use base::side_work::{AdvertisementOut, WriteOut};
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
     sum_seed, Batch, Claim, Dest, DropReason, Event, Landing, Memory, PathReason, PathState,

@@ -139,7 +139,7 @@ forward! {
 
 forward! {
     impl RemoteRead for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
-    mut fn offer(self, base: *const u8, len: usize) -> Option<u64>;
+    mut fn advertise(self, base: *const u8, len: usize) -> Option<u64>;
     mut fn open(self, pieces: &[Piece]) -> Option<u64>;
     mut fn read(self, link: LinkId, read: &Read) -> SendOutcome;
 }

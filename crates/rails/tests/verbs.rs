@@ -218,7 +218,7 @@ fn reads_land_in_open_memory_from_open_memory() {
     };
     for closed in [false, true] {
         let to_b = link(&mut a, &mut b);
-        let key = b.tx.offer(source.as_ptr(), source.len()).unwrap();
+        let key = b.tx.advertise(source.as_ptr(), source.len()).unwrap();
         let all = source.len();
         let into = a.tx.register(place[7..].as_mut_ptr(), all).unwrap();
         if closed {

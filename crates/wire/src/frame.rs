@@ -6,9 +6,9 @@ use crate::ack::{read_ack, Ack, AckMasks, MasksView, ACK_MASKS_MAX};
 use crate::header::{u16_at, u32_at, u64_at};
 use crate::hello::{Hello, HelloView, HELLO_FIXED};
 use crate::prefix::{
-    prefix, put, BadFrame, KIND_ACK, KIND_BYE, KIND_CORRUPT, KIND_CREDIT, KIND_DATA, KIND_EAGER,
-    KIND_GRANT, KIND_HAVE, KIND_HELLO, KIND_KEY, KIND_OFFER, KIND_PAD, KIND_PING, KIND_READ,
-    KIND_READ_FAIL, KIND_RTS, KIND_WRITTEN,
+    prefix, put, BadFrame, KIND_ACK, KIND_ADVERTISEMENT, KIND_BYE, KIND_CORRUPT, KIND_CREDIT,
+    KIND_DATA, KIND_EAGER, KIND_GRANT, KIND_HAVE, KIND_HELLO, KIND_KEY, KIND_PAD, KIND_PING,
+    KIND_READ, KIND_READ_FAIL, KIND_RTS, KIND_WRITTEN,
 };
 use crate::rail_addr::RAILS_MAX;
 use crate::{blocks, BLOCK_BYTES};
@@ -46,11 +46,11 @@ pub const EAGER_LEN: usize = 40;
 pub const DATA_LEN: usize = 40;
 /// Bytes of an RTS frame.
 pub const RTS_LEN: usize = 32;
-/// Bytes of an OFFER frame.
-pub const OFFER_LEN: usize = 24;
+/// Bytes of an ADVERTISEMENT frame.
+pub const ADVERTISEMENT_LEN: usize = 24;
 /// Bytes of a HAVE frame.
 pub const HAVE_LEN: usize = 8 + SEGMENTS_MAX / 8;
-/// Most segments of a message in an [`Offer`].
+/// Most segments of a message in an [`Advertisement`].
 pub const SEGMENTS_MAX: usize = 256;
 /// Bytes of a GRANT frame.
 pub const GRANT_LEN: usize = 24;
@@ -158,7 +158,7 @@ pub struct Written {
 /// retransmitted: a receiver that does not get it sends a grant. The others follow after the
 /// request has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct Advertisement {
     /// Message number.
     pub number: u32,
     /// Number of the segment.
@@ -218,7 +218,7 @@ pub enum Frame<H = Hello<'static>, M = AckMasks> {
     /// A written fragment.
     Written(Written),
     /// A readable segment of a rendezvous message's memory.
-    Offer(Offer),
+    Advertisement(Advertisement),
     /// Segments that the receiver has read.
     Have(Have),
     /// Packet acknowledgement.
@@ -274,7 +274,7 @@ impl Frame<Hello<'_>> {
             Frame::Rts(_) => RTS_LEN,
             Frame::Grant(_) => GRANT_LEN,
             Frame::Key(_) => 16,
-            Frame::Offer(_) => OFFER_LEN,
+            Frame::Advertisement(_) => ADVERTISEMENT_LEN,
             Frame::Have(_) => HAVE_LEN,
             Frame::Ack(a) => 16 + 8 * a.masks.count as usize,
             Frame::Credit { .. } => 16,
@@ -313,7 +313,7 @@ impl Frame<Hello<'_>> {
                 put(out, 24, w.len as u64);
                 put(out, 32, w.sum);
             }
-            Frame::Offer(o) => write_offer(o, out),
+            Frame::Advertisement(o) => write_advertisement(o, out),
             Frame::Have(h) => write_have(h, out),
             Frame::Ack(a) => {
                 let count = a.masks.count.min(ACK_MASKS_MAX as u8);
@@ -375,7 +375,7 @@ impl<'a> FrameView<'a> {
             Frame::Grant(grant) => Frame::Grant(grant),
             Frame::Key(key) => Frame::Key(key),
             Frame::Written(written) => Frame::Written(written),
-            Frame::Offer(offer) => Frame::Offer(offer),
+            Frame::Advertisement(advertisement) => Frame::Advertisement(advertisement),
             Frame::Have(have) => Frame::Have(have),
             Frame::Ack(ack) => Frame::Ack(ack.owned()),
             Frame::Credit { bytes } => Frame::Credit { bytes },
@@ -404,7 +404,7 @@ impl<'a> FrameView<'a> {
             KIND_ACK if flags as usize <= ACK_MASKS_MAX => 16 + 8 * flags as usize,
             KIND_CREDIT => 16,
             KIND_KEY if (aux as usize) < RAILS_MAX => 16,
-            KIND_OFFER if (aux as usize) < RAILS_MAX => OFFER_LEN,
+            KIND_ADVERTISEMENT if (aux as usize) < RAILS_MAX => ADVERTISEMENT_LEN,
             KIND_HAVE => HAVE_LEN,
             KIND_HELLO if aux % 8 == 0 && aux as usize >= HELLO_FIXED => aux as usize,
             KIND_PING | KIND_BYE | KIND_READ_FAIL => 8,
@@ -436,7 +436,7 @@ impl<'a> FrameView<'a> {
                 key: u64_at(b, 8),
             }),
             KIND_WRITTEN => Frame::Written(read_written(b, flags, word)?),
-            KIND_OFFER => Frame::Offer(read_offer(b, flags, aux, word)),
+            KIND_ADVERTISEMENT => Frame::Advertisement(read_advertisement(b, flags, aux, word)),
             KIND_HAVE => Frame::Have(read_have(b, word)),
             KIND_ACK => Frame::Ack(read_ack(b, aux, word)?),
             KIND_CREDIT => Frame::Credit {
@@ -540,8 +540,8 @@ fn read_data(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Data, BadFrame>
     })
 }
 
-fn write_offer(o: &Offer, out: &mut [u8]) {
-    prefix(out, KIND_OFFER, o.segment, o.rail as u16, o.number);
+fn write_advertisement(o: &Advertisement, out: &mut [u8]) {
+    prefix(out, KIND_ADVERTISEMENT, o.segment, o.rail as u16, o.number);
     put(out, 8, o.key);
     put(out, 16, o.sum);
 }
@@ -559,8 +559,8 @@ fn read_have(b: &[u8], word: u32) -> Have {
     }
 }
 
-fn read_offer(b: &[u8], flags: u8, aux: u16, word: u32) -> Offer {
-    Offer {
+fn read_advertisement(b: &[u8], flags: u8, aux: u16, word: u32) -> Advertisement {
+    Advertisement {
         number: word,
         segment: flags,
         rail: aux as u8,

@@ -42,10 +42,10 @@ pub use ack::{Ack, AckMasks, LoneMask, MasksView, ACK_MASKS_MAX};
 pub use direct::{DirectHead, DIRECT_HEAD_LEN};
 pub use follow::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 pub use frame::{
-    Data, Eager, Frame, FrameView, Grant, Have, MsgHead, Offer, Read, Rkey, Rts, Written, DATA_LEN,
-    EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_PART, FLAG_PUT, FLAG_READ_REPLY,
-    FLAG_REFUSED, FLAG_RPC, FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN, HAVE_LEN, OFFER_LEN, RTS_LEN,
-    SEGMENTS_MAX,
+    Advertisement, Data, Eager, Frame, FrameView, Grant, Have, MsgHead, Read, Rkey, Rts, Written,
+    ADVERTISEMENT_LEN, DATA_LEN, EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER,
+    FLAG_PART, FLAG_PUT, FLAG_READ_REPLY, FLAG_REFUSED, FLAG_RPC, FLAG_TAGGED, FLAG_UNSUMMED,
+    GRANT_LEN, HAVE_LEN, RTS_LEN, SEGMENTS_MAX,
 };
 pub use group::{
     AckFlags, Asked, Chunk, Gaps, GroupHead, GroupPacket, GroupWord, GroupWriter, ASKED_MAX,

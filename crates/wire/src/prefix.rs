@@ -15,7 +15,7 @@ pub(crate) const KIND_PAD: u8 = 13;
 pub(crate) const KIND_CORRUPT: u8 = 14;
 pub(crate) const KIND_KEY: u8 = 15;
 pub(crate) const KIND_WRITTEN: u8 = 16;
-pub(crate) const KIND_OFFER: u8 = 17;
+pub(crate) const KIND_ADVERTISEMENT: u8 = 17;
 pub(crate) const KIND_HAVE: u8 = 18;
 
 /// The error of a malformed frame.

@@ -124,7 +124,7 @@ impl<S: System> Core<S> {
             return self.copy_writes(handle);
         }
         self.rails.sums.withdraw(|of| of == Owner::Send(handle));
-        self.close_offer(handle);
+        self.close_advertisement(handle);
         self.close_source(handle);
         let Some(mut op) = self.ops.sends.remove(handle) else {
             return;

@@ -55,7 +55,7 @@ impl<S: System> Core<S> {
         let state = &mut self.rails.list[rail];
         let before = match (own, &state.notification) {
             (true, _) => &packet[..],
-            (false, Some(told)) => &told.packet,
+            (false, Some(notification)) => &notification.packet,
             (false, None) => &[],
         };
         let segment = to_write.segment;
@@ -89,12 +89,12 @@ impl<S: System> Core<S> {
     /// Notes that a notification left with its own bytes (`own`), or holds it back for the next
     /// write.
     fn keep_notification(&mut self, rail: usize, own: bool, notification: WriteNotification) {
-        let told = match own {
+        let notification = match own {
             true => Some(notification),
             false => self.rails[rail].notification.replace(notification),
         };
-        if let Some(told) = told {
-            self.rails.reuse(told.packet);
+        if let Some(notification) = notification {
+            self.rails.reuse(notification.packet);
         }
     }
 
@@ -117,20 +117,25 @@ impl<S: System> Core<S> {
 
     /// Sends the held-back notification of a rail's last direct write; `false`: the queue is full.
     pub(crate) fn send_notification(&mut self, now: u64, rail: usize) -> bool {
-        let Some(told) = self.rails[rail].notification.take() else {
+        let Some(notification) = self.rails[rail].notification.take() else {
             return true;
         };
         let state = &mut self.rails[rail];
-        let len = told.packet.len();
-        let outcome = state.tx.send(told.link, &told.packet, len, told.flow);
+        let len = notification.packet.len();
+        let outcome = state.tx.send(
+            notification.link,
+            &notification.packet,
+            len,
+            notification.flow,
+        );
         if outcome == SendOutcome::Busy {
-            state.notification = Some(told);
+            state.notification = Some(notification);
             return false;
         }
         state.counters.send_calls += 1;
         state.counters.wire_packets_sent += 1;
-        self.after_send(now, rail, told.link, outcome);
-        self.rails.reuse(told.packet);
+        self.after_send(now, rail, notification.link, outcome);
+        self.rails.reuse(notification.packet);
         true
     }
 

@@ -1,6 +1,6 @@
 //! Sends packets: nodes build batches, the engine fills them and passes them to rails.
 
-use crate::core::remote_read::fill_offer;
+use crate::core::remote_read::fill_advertisement;
 use crate::core::Core;
 use crate::memory::pack::{fill, fill_run, head_of};
 use crate::memory::tags::key_to;
@@ -88,7 +88,7 @@ impl<S: System> Core<S> {
                 };
                 buffer = other;
             }
-            fill_offer(node, &mut self.rails, &self.ops.sends, &first);
+            fill_advertisement(node, &mut self.rails, &self.ops.sends, &first);
             if first.written {
                 self.send_written(now, index, &first);
                 continue;

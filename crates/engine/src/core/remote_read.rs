@@ -16,7 +16,7 @@ use crate::memory::sums::{Owner, Part, Sums, AHEAD_MIN};
 use crate::platform::system::System;
 use crate::state::rails::{OutstandingRead, Rails, SummedRead};
 use marline_checksum::Algorithm;
-use marline_proto::{Event, Mutation, Node, OfferOut, Transmit};
+use marline_proto::{AdvertisementOut, Event, Mutation, Node, Transmit};
 use marline_rails::{LinkId, RailTx, Read, RemoteRead, RemoteWrite, SendOutcome, TxBuffers};
 
 /// Timeout of a read in nanoseconds, plus the time that the bytes of this read and of the reads
@@ -27,17 +27,18 @@ const BYTE_NS: u64 = 100;
 /// Time that a sleeping worker has to begin; after that the engine itself sums.
 const LOOK_NS: u64 = 50_000;
 
-/// If the packet just built offers memory of sends whose requests are in it, opens that memory and
-/// fills in keys and checksums. Also fills in checksums of further segments of other sends.
+/// If the packet just built advertises memory of sends whose requests are in it, opens that
+/// memory and fills in keys and checksums. Also fills in checksums of further segments of other
+/// sends.
 #[inline]
-pub(crate) fn fill_offer<T: RailTx>(
+pub(crate) fn fill_advertisement<T: RailTx>(
     node: &mut Node,
     rails: &mut Rails<T>,
     sends: &OpTable<SendOp>,
     first: &Transmit,
 ) {
-    while let Some(offer) = node.take_offer() {
-        fill_segment(rails, sends, first, &offer);
+    while let Some(advertisement) = node.take_advertisement() {
+        fill_segment(rails, sends, first, &advertisement);
     }
 }
 
@@ -46,44 +47,59 @@ fn fill_segment<T: RailTx>(
     rails: &mut Rails<T>,
     sends: &OpTable<SendOp>,
     first: &Transmit,
-    offer: &OfferOut,
+    advertisement: &AdvertisementOut,
 ) {
     let stays = |op: &&SendOp| op.log.is_none() && op.borrowed == 0 && op.serves.is_none();
-    let op = sends.get(offer.handle).filter(stays);
-    let known = rails.offers.get(&offer.handle).map(|of| of.1);
-    let total = offer.total as usize;
-    let tx = &mut rails.list[offer.rail as usize].tx;
-    let opened = op.and_then(|op| match offer.at {
-        0 => Some((op, tx.offer(op.pieces.whole(0, total)?, total)?)),
+    let op = sends.get(advertisement.handle).filter(stays);
+    let known = rails
+        .advertisements
+        .get(&advertisement.handle)
+        .map(|of| of.1);
+    let total = advertisement.total as usize;
+    let tx = &mut rails.list[advertisement.rail as usize].tx;
+    let opened = op.and_then(|op| match advertisement.at {
+        0 => Some((op, tx.advertise(op.pieces.whole(0, total)?, total)?)),
         _ => Some((op, known?)),
     });
     let (mut key, mut sum) = (0, 0);
     if let Some((op, opened)) = opened {
-        rails.offers.insert(offer.handle, (offer.rail, opened));
-        let algorithm = Algorithm::from_u8(first.algorithm).filter(|_| offer.summed);
-        let sum_in = |algorithm| sum_segment(&mut rails.sums, &op.pieces, offer, algorithm);
+        rails
+            .advertisements
+            .insert(advertisement.handle, (advertisement.rail, opened));
+        let algorithm = Algorithm::from_u8(first.algorithm).filter(|_| advertisement.summed);
+        let sum_in = |algorithm| sum_segment(&mut rails.sums, &op.pieces, advertisement, algorithm);
         (key, sum) = (opened, algorithm.map_or(0, sum_in));
     }
     let rail = &mut rails.list[first.rail];
     if let Some(buffer) = rail.buffer {
-        let words = &mut rail.tx.buffer(buffer)[offer.sum_at - 8..offer.sum_at + 8];
+        let words = &mut rail.tx.buffer(buffer)[advertisement.sum_at - 8..advertisement.sum_at + 8];
         words[..8].copy_from_slice(&u64::to_le_bytes(key));
         words[8..].copy_from_slice(&u64::to_le_bytes(sum));
     }
 }
 
 /// The checksum of a segment. Workers compute those of the next segments while this one is read.
-fn sum_segment(sums: &mut Sums, pieces: &Pieces, offer: &OfferOut, algorithm: Algorithm) -> u64 {
-    let (offset, len) = (offer.at, offer.len as usize);
+fn sum_segment(
+    sums: &mut Sums,
+    pieces: &Pieces,
+    advertisement: &AdvertisementOut,
+    algorithm: Algorithm,
+) -> u64 {
+    let (offset, len) = (advertisement.at, advertisement.len as usize);
     let part = Part {
-        of: Owner::Send(offer.handle),
+        of: Owner::Send(advertisement.handle),
         offset,
         len,
         algorithm,
-        seed: offer.seed_of(offset, len),
+        seed: advertisement.seed_of(offset, len),
     };
-    let seed_of = |offset, len| offer.seed_of(offset, len);
-    let sum = sums.take_ahead(&part, (offer.len, offer.total), pieces, seed_of);
+    let seed_of = |offset, len| advertisement.seed_of(offset, len);
+    let sum = sums.take_ahead(
+        &part,
+        (advertisement.len, advertisement.total),
+        pieces,
+        seed_of,
+    );
     let own = || sum_of(pieces, (offset, len), algorithm, part.seed, true);
     sum.unwrap_or_else(|| sums.own(len, own))
 }
@@ -91,29 +107,36 @@ fn sum_segment(sums: &mut Sums, pieces: &Pieces, offer: &OfferOut, algorithm: Al
 /// The sender.
 impl<S: System> Core<S> {
     /// Closes the memory of an ending send; afterwards no peer reads it.
-    pub(crate) fn close_offer(&mut self, handle: u32) {
-        if self.rails.offers.is_empty() || self.cfg.proto.errs(Mutation::KeepOffer) {
+    pub(crate) fn close_advertisement(&mut self, handle: u32) {
+        if self.rails.advertisements.is_empty() || self.cfg.proto.errs(Mutation::KeepAdvertisement)
+        {
             return;
         }
-        if let Some((rail, key)) = self.rails.offers.remove(&handle) {
+        if let Some((rail, key)) = self.rails.advertisements.remove(&handle) {
             self.rails[rail as usize].tx.deregister(key);
         }
     }
 
     /// Closes the memory of some sends; afterwards no peer reads it.
-    pub(crate) fn close_offers_of(&mut self, which: impl Fn(&SendOp) -> bool) {
+    pub(crate) fn close_advertisements_of(&mut self, which: impl Fn(&SendOp) -> bool) {
         let sends = &self.ops.sends;
         let of = |handle: &&u32| sends.get(**handle).is_none_or(&which);
-        let handles: Vec<u32> = self.rails.offers.keys().filter(of).copied().collect();
+        let handles: Vec<u32> = self
+            .rails
+            .advertisements
+            .keys()
+            .filter(of)
+            .copied()
+            .collect();
         handles
             .into_iter()
-            .for_each(|handle| self.close_offer(handle));
+            .for_each(|handle| self.close_advertisement(handle));
     }
 }
 
 /// The receiver.
 impl<S: System> Core<S> {
-    /// Begins to read an offered message.
+    /// Begins to read an advertised message.
     pub(crate) fn pull(&mut self, ep: EpId, event: &Event) {
         let &Event::PullWanted {
             inbound,

@@ -132,7 +132,7 @@ impl<S: System> Core<S> {
         let of = |handle| sends.get(handle).is_some_and(&which);
         let sent = |owner| matches!(owner, Owner::Send(handle) if of(handle));
         self.rails.sums.withdraw(sent);
-        self.close_offers_of(&which);
+        self.close_advertisements_of(&which);
         for rail in 0..self.rails.len() {
             let of = |handle| self.ops.sends.get(handle).is_some_and(&which);
             let state = &self.rails[rail];

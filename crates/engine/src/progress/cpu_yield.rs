@@ -10,7 +10,7 @@ const SHARED_NS: u64 = 10_000;
 /// A yield that took longer than this let a computing process run for much of its slice. (A process
 /// that polls, like this one, yields sooner.)
 const COMPUTES_NS: u64 = 1_000_000;
-/// After a yield that let another process run, the next 16 offers are sleeps until a packet
+/// After a yield that let another process run, the next 16 yields are sleeps until a packet
 /// arrives. They are counted in units, of which a `Sleep` takes 16 and the shorter `ShortSleep`
 /// one. Sleeping helps where yielding does not: under the scheduler of Linux 6.18, processes that
 /// only yield in a loop starve each other. Ranks of Open MPI (which yields by itself, too) on
@@ -75,7 +75,7 @@ impl YieldPolicy {
         self.sleep_budget > 0
     }
 
-    /// The offer for a caller that awaits no packets. If other processes only wait, they return the
+    /// The yield for a caller that awaits no packets. If other processes only wait, they return the
     /// core soon. From a computing process, a sleeper gets the core back sooner than a process that
     /// yielded.
     pub(crate) fn of_no_packets(&self, yielded: CpuYield) -> CpuYield {
@@ -101,7 +101,7 @@ impl YieldPolicy {
         self.empty -= 1;
     }
 
-    /// The offer that is due after an empty poll.
+    /// The yield that is due after an empty poll.
     pub(crate) fn due(&self) -> Option<CpuYield> {
         if self.empty >= self.after {
             Some(if self.sleep_budget > 0 {
@@ -116,7 +116,7 @@ impl YieldPolicy {
         }
     }
 
-    /// Records an offer and the nanoseconds until the core came back.
+    /// Records a yield and the nanoseconds until the core came back.
     pub(crate) fn made(&mut self, yielded: CpuYield, took_ns: u64) {
         (self.empty, self.unasked) = (0, 0);
         let slept = match yielded {
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     /// Polls as in a ping-pong, with three empty polls before each of `packets` packets, where
-    /// offers take `took_ns`; returns the number of offers.
+    /// yields take `took_ns`; returns the number of yields.
     fn ping_pong(yields: &mut YieldPolicy, packets: usize, took_ns: u64) -> usize {
         let mut made = 0;
         for taken in [0, 0, 0, 1].into_iter().cycle().take(4 * packets) {

@@ -37,7 +37,7 @@ impl<S: System> Shared<S> {
         (self.yield_processor(receivers, yield_cpu), 0)
     }
 
-    /// Adapts an offer to the caller: packets end a sleep, but messages in the MPI library's own
+    /// Adapts a yield to the caller: packets end a sleep, but messages in the MPI library's own
     /// shared memory do not (docs/design/progress.md).
     fn fit(&self, receivers: &Receivers<S::Rx>, yield_cpu: CpuYield) -> CpuYield {
         match yield_cpu {

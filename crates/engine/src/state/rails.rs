@@ -166,7 +166,7 @@ pub struct Rails<T> {
     /// Memory that peers may write into.
     pub(crate) rkeys: Rkeys,
     /// Memory of sends that peers may read: rail and key by operation.
-    pub(crate) offers: BTreeMap<u32, (u8, u64)>,
+    pub(crate) advertisements: BTreeMap<u32, (u8, u64)>,
     /// Memory of sends that our devices may read: key by operation and rail.
     pub(crate) sources: BTreeMap<(u32, u8), u64>,
     /// Last identifier of a write or read.
@@ -216,7 +216,7 @@ impl<T: RailTx> Rails<T> {
             built_for: 0,
             full_mask: 0,
             rkeys: Rkeys::new(),
-            offers: BTreeMap::new(),
+            advertisements: BTreeMap::new(),
             sources: BTreeMap::new(),
             write_token: 0,
             sum_first: Autotune::new(),

@@ -163,7 +163,7 @@ pub enum Mutation {
     /// A read segment is accepted whatever its sum.
     TrustReads,
     /// A send ends while its peer can still read its memory.
-    KeepOffer,
+    KeepAdvertisement,
     /// A send ends while its memory is open to a rail's writes.
     KeepSource,
     /// The memory of a send is closed while writes of it are in flight.
@@ -189,7 +189,7 @@ impl Mutation {
     /// their own: `Hasty` (leaving a path that works costs time and breaks no promise) in
     /// `tests/mutations/pair.rs`; `Cling` and `TrustSizes` in `failover.rs` of the simulator;
     /// `SayOnce`, which costs time only, in `tests/mutations/partial.rs`; `TrustImmediates`,
-    /// `LeaveStuck`, `EvictEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
+    /// `LeaveStuck`, `EvictEarly`, `PullEarly`, `TrustReads`, `KeepAdvertisement`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, about InfiniBand connections, in `verbs.rs` of the simulator;
     /// `HideSilence`, which costs a second, in `neighbours.rs`; `BelieveHiccups` and
     /// `TrustSiblings` in `outages.rs` and `siblings.rs`.

@@ -41,9 +41,9 @@ impl WriteOut {
     }
 }
 
-/// A segment of a send's memory that is advertised in the packet just built ([`Node::take_offer`]).
+/// A segment of a send's memory advertised by the last packet ([`Node::take_advertisement`]).
 #[derive(Clone, Copy, Debug)]
-pub struct OfferOut {
+pub struct AdvertisementOut {
     /// Send operation in the engine.
     pub handle: u32,
     /// Local rail.
@@ -61,7 +61,7 @@ pub struct OfferOut {
     pub(crate) message: (u64, u32),
 }
 
-impl OfferOut {
+impl AdvertisementOut {
     /// Seed of the sum of a segment of the message.
     pub fn seed_of(&self, at: u64, len: usize) -> u64 {
         sum_seed(self.message.0, self.message.1, false, at, len)

@@ -59,7 +59,7 @@ pub(super) struct Alone {
     /// Bytes of the longest.
     longest: u32,
     /// The root was told that no multicast arrives.
-    told: bool,
+    reported: bool,
     /// A chunk was requested in vain for [`STALL_NS`].
     stalled: bool,
 }
@@ -98,14 +98,14 @@ impl Alone {
 
     /// Returns whether no multicast reaches this member, once.
     pub fn turns_unreachable(&mut self, now: u64) -> bool {
-        let news = self.is_unreachable(now) && !self.told;
-        self.told |= news;
+        let news = self.is_unreachable(now) && !self.reported;
+        self.reported |= news;
         news
     }
 
     /// Returns whether the lack of multicast was reported.
-    pub fn was_told(&self) -> bool {
-        self.told
+    pub fn was_reported(&self) -> bool {
+        self.reported
     }
 }
 
@@ -137,7 +137,7 @@ impl Carried {
     /// arrives.
     pub fn asked(&mut self, now: u64) {
         let (answers, last) = self.answers;
-        if self.alone.was_told() && now >= last + ANSWER_NS {
+        if self.alone.was_reported() && now >= last + ANSWER_NS {
             self.answers = (answers.saturating_add(1), now);
         }
     }
@@ -240,7 +240,7 @@ mod tests {
         let mut alone = Alone::default();
         alone.stalls();
         alone.reaches(Some(u32::MAX));
-        assert!(alone.turns_unreachable(1) && alone.was_told());
+        assert!(alone.turns_unreachable(1) && alone.was_reported());
         alone.reaches(None);
         assert!(!alone.is_unreachable(1));
     }

@@ -33,7 +33,7 @@ pub(super) struct FromRoot {
     /// Chunks from this number on found no room; they are not requested until there is room.
     pub(super) no_room_from: u64,
     /// The last acknowledged number, and broadcasts completed since.
-    pub(super) told: u64,
+    pub(super) acked: u64,
     pub(super) ended: u32,
     /// The root's memory stays borrowed until all chunks below are acknowledged.
     pub(super) wanted: u64,
@@ -61,7 +61,7 @@ impl Default for FromRoot {
             high: 0,
             lane_high: [0; NETWORKS_MAX],
             no_room_from: u64::MAX,
-            told: 0,
+            acked: 0,
             ended: 0,
             wanted: 0,
             ack_at: u64::MAX,

@@ -70,7 +70,7 @@ impl Group {
         let Some(from) = self.receiving.roots.get(&root) else {
             return;
         };
-        let wanted = from.told < from.wanted && from.wanted <= reached;
+        let wanted = from.acked < from.wanted && from.wanted <= reached;
         let spread = if wanted { self.spread_ns() } else { 0 };
         let Some(from) = self.receiving.roots.get_mut(&root) else {
             return;
@@ -78,13 +78,13 @@ impl Group {
         // Members acknowledge at different chunks.
         let quarter = (scheme.window as u64 / 4).max(1);
         let enough = quarter + self.cfg.me as u64 % quarter;
-        let all = from.next >= from.told + scheme.window as u64; // the root waits
-        let due = (all || from.ended >= scheme.ack_every) && reached > from.told;
-        if due || reached >= from.told + enough {
+        let all = from.next >= from.acked + scheme.window as u64; // the root waits
+        let due = (all || from.ended >= scheme.ack_every) && reached > from.acked;
+        if due || reached >= from.acked + enough {
             from.ack_at = now;
         } else if wanted {
             from.ack_at = from.ack_at.min(now + spread);
-        } else if !scheme.nacks && reached > from.told {
+        } else if !scheme.nacks && reached > from.acked {
             from.ack_at = from.ack_at.min(now + ACK_DELAY_TRIPS * trip_ns);
         }
     }
@@ -104,7 +104,7 @@ impl Group {
                 .saturating_sub(short)
                 .max(self.receiving.first_early_of(root)),
         };
-        let told = self.receiving.roots.get(&root).map_or(0, |from| from.told);
+        let told = self.receiving.roots.get(&root).map_or(0, |from| from.acked);
         next.min(part).min(may).max(told)
     }
 
@@ -112,8 +112,8 @@ impl Group {
     pub(super) fn tell_of_room(&mut self, now: u64) {
         let scheme = self.cfg.scheme;
         let waits = |from: &FromRoot| {
-            let all = from.next >= from.told + scheme.window as u64;
-            all || from.told < from.wanted || from.ended >= scheme.ack_every
+            let all = from.next >= from.acked + scheme.window as u64;
+            all || from.acked < from.wanted || from.ended >= scheme.ack_every
         };
         let waiting = self.receiving.roots.iter().filter(|(_, from)| waits(from));
         let waiting: Vec<u16> = waiting.map(|(&root, _)| root).collect();
@@ -171,7 +171,7 @@ impl Group {
         }
         if alone {
             self.carried.asked(now);
-            let told = self.carried.alone.was_told() || from.alone.was_told();
+            let told = self.carried.alone.was_reported() || from.alone.was_reported();
             let unreachable = told || unreachable_part;
             from.ack_at = if unreachable { now + ANSWER_NS } else { now };
             from.ack_to = Some(by);
@@ -211,7 +211,7 @@ impl Group {
             return;
         }
         from.ack_at = u64::MAX;
-        (from.told, from.ended) = (reached, 0);
+        (from.acked, from.ended) = (reached, 0);
         let to = from.ack_to.take().unwrap_or(collector);
         let flags = self.ack_flags(now, root);
         let next = reached;
@@ -355,13 +355,13 @@ impl Group {
         for root in roots {
             let full = words.len() >= most;
             let next = self.reached(root);
-            let told = self.receiving.roots.get(&root).map_or(next, |r| r.told);
+            let told = self.receiving.roots.get(&root).map_or(next, |r| r.acked);
             let theirs = member.is_none_or(|member| member == self.collector(root));
             if full || told >= next || !theirs {
                 continue;
             }
             if let Some(from) = self.receiving.roots.get_mut(&root) {
-                (from.told, from.ended) = (next, 0);
+                (from.acked, from.ended) = (next, 0);
                 from.ack_at = if from.ack_to.is_some() {
                     from.ack_at
                 } else {

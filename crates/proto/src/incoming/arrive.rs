@@ -219,7 +219,8 @@ impl Incoming {
         peer: PeerId,
         head: &MsgHead,
     ) -> Result<(), DropReason> {
-        let offer = self.offer_of(peer, head.number, head.total, ctx.cfg.segment_min);
+        let advertisement =
+            self.advertisement_of(peer, head.number, head.total, ctx.cfg.segment_min);
         let conn = ctx.conn(peer).ok_or(DropReason::Gone)?;
         let number = conn.rx.expand(head.number);
         if number < conn.rx.next_match || conn.rx.inbound.contains_key(&number) {
@@ -237,7 +238,7 @@ impl Incoming {
         inbound.rendezvous = true;
         inbound.head = Some(*head);
         inbound.wanted = 0;
-        inbound.offer = offer.filter(|_| !inbound.is_put());
+        inbound.advertisement = advertisement.filter(|_| !inbound.is_put());
         inbound.charged = cost;
         ctx.charge(peer, cost);
         // While memory is plentiful, a request's credit is returned at once, so that requests

@@ -7,10 +7,10 @@ use crate::base::types::PeerId;
 use crate::incoming::any_source::AnySource;
 use crate::incoming::grants::Grants;
 use crate::incoming::receives::Receives;
+use crate::state::advertisement::FirstAdvertisement;
 use crate::state::completion_order::CompletionOrder;
 use crate::state::conn::Conn;
 use crate::state::context::Context;
-use crate::state::offer::FirstOffer;
 use crate::state::transfer::Inbound;
 use core::ops::Range;
 
@@ -21,8 +21,8 @@ pub(crate) struct Incoming {
     pub(super) any_source: AnySource,
     pub(super) completion_order: CompletionOrder,
     pub(super) grants: Grants,
-    /// The OFFER read last, until its RTS is read.
-    pub(super) offer_in: Option<FirstOffer>,
+    /// The ADVERTISEMENT read last, until its RTS is read.
+    pub(super) advertisement_in: Option<FirstAdvertisement>,
 }
 
 impl Incoming {
@@ -34,7 +34,7 @@ impl Incoming {
             any_source: AnySource::default(),
             completion_order: CompletionOrder::default(),
             grants: Grants::new(budget),
-            offer_in: None,
+            advertisement_in: None,
         }
     }
 

@@ -1,85 +1,99 @@
-//! Receiving half of rendezvous by remote read: reads the segments of an offered message, verifies
-//! their sums, and grants the segments that could not be read (see [`crate::rma::pull`] for the
-//! whole).
+//! Receiving half of rendezvous by remote read: reads the segments of an advertised message,
+//! verifies their sums, and grants the segments that could not be read (see [`crate::rma::pull`]
+//! for the whole).
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{sum_seed, sums_of, Event, Memory, PeerId, WriteCheck, WrittenSum};
 use crate::incoming::messages::Incoming;
+use crate::state::advertisement::{
+    FirstAdvertisement, PeerAdvertisement, Pull, SegmentSum, Segments,
+};
 use crate::state::context::Context;
-use crate::state::offer::{FirstOffer, PeerOffer, Pull, SegmentSum, Segments};
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{Inbound, InboundState};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use marline_wire::{blocks, Frame, Have, Header, Hello, Offer, BLOCK_BYTES, FLAG_UNSUMMED};
+use marline_wire::{blocks, Advertisement, Frame, Have, Header, Hello, BLOCK_BYTES, FLAG_UNSUMMED};
 
 /// Segments read at once: the link stays busy while one of them is summed.
 const READS_MAX: u8 = 3;
 
 impl Incoming {
-    /// Handles a peer's offer of a segment: the first, whose request follows in the packet, or a
+    /// Handles a peer's advertisement of a segment: the first, whose request is in the packet, or a
     /// later one.
-    pub(crate) fn on_offer(
+    pub(crate) fn on_advertisement(
         &mut self,
         ctx: &mut Context<'_>,
         now: u64,
         peer: PeerId,
         header: &Header,
-        offer: &Offer,
+        advertisement: &Advertisement,
         memory: &mut impl Memory,
     ) {
-        if offer.segment == 0 {
-            self.offer_in = (offer.key != 0).then_some(FirstOffer {
+        if advertisement.segment == 0 {
+            self.advertisement_in = (advertisement.key != 0).then_some(FirstAdvertisement {
                 peer,
-                offer: *offer,
+                advertisement: *advertisement,
                 algorithm: header.algorithm,
                 src_id: header.src_id,
             });
             return;
         }
         let Some(conn) = ctx.conn(peer) else { return };
-        let key = conn.rx.inbound.get(&conn.rx.expand(offer.number)).copied();
+        let key = conn
+            .rx
+            .inbound
+            .get(&conn.rx.expand(advertisement.number))
+            .copied();
         let inbound = key.and_then(|key| self.inbounds.get_mut(key));
-        let known = inbound.and_then(|inbound| inbound.offer.as_mut());
-        if let (Some(key), Some(known)) = (key, known.filter(|_| offer.key != 0)) {
-            known.tell(offer.segment as usize, (offer.sum, header.algorithm));
+        let known = inbound.and_then(|inbound| inbound.advertisement.as_mut());
+        if let (Some(key), Some(known)) = (key, known.filter(|_| advertisement.key != 0)) {
+            known.tell(
+                advertisement.segment as usize,
+                (advertisement.sum, header.algorithm),
+            );
             self.pull_on(ctx, now, key, memory);
         }
     }
 
-    /// The offer that came before this request, if it belongs to the request's message of `total`
-    /// bytes.
-    pub(crate) fn offer_of(
+    /// The advertisement that came before this request, if it belongs to the request's message of
+    /// `total` bytes.
+    pub(crate) fn advertisement_of(
         &mut self,
         peer: PeerId,
         number: u32,
         total: u64,
         segment_min: u64,
-    ) -> Option<Box<PeerOffer>> {
-        let first = self.offer_in.take()?;
-        let fits = first.peer == peer && first.offer.number == number && total > 0;
-        fits.then(|| Box::new(PeerOffer::new(&first, Segments::of(total, segment_min))))
+    ) -> Option<Box<PeerAdvertisement>> {
+        let first = self.advertisement_in.take()?;
+        let fits = first.peer == peer && first.advertisement.number == number && total > 0;
+        fits.then(|| {
+            Box::new(PeerAdvertisement::new(
+                &first,
+                Segments::of(total, segment_min),
+            ))
+        })
     }
 
-    /// Starts to read a message that was just bound to a receive, if it was offered and fits the
+    /// Starts to read a message that was just bound to a receive, if it was advertised and fits the
     /// receive; `false`: the message must be granted instead.
     pub(crate) fn pull(&mut self, ctx: &mut Context<'_>, key: Key) -> bool {
         let Some(inbound) = self.inbounds.get_mut(key) else {
             return false;
         };
         let (total, state) = (inbound.total, inbound.state);
-        let Some(offer) = inbound.offer.as_mut() else {
+        let Some(advertisement) = inbound.advertisement.as_mut() else {
             return false;
         };
         let fits = matches!(state, InboundState::Bound { capacity, .. } if total <= capacity);
-        offer.pull = if fits { Pull::Reads } else { Pull::Over };
+        advertisement.pull = if fits { Pull::Reads } else { Pull::Over };
         let begun = fits && self.read_more(ctx, key);
         if let Some(inbound) = self.inbounds.get_mut(key) {
             inbound.keys.asked |= begun;
-            match inbound.offer.as_mut() {
-                Some(offer) if !begun => offer.pull = Pull::Over,
+            match inbound.advertisement.as_mut() {
+                Some(advertisement) if !begun => advertisement.pull = Pull::Over,
                 Some(_) | None => {}
             }
         }
@@ -91,29 +105,37 @@ impl Incoming {
         let Some(inbound) = self.inbounds.get(key) else {
             return false;
         };
-        let (Some(offer), InboundState::Bound { handle, base, .. }) =
-            (inbound.offer.as_deref(), inbound.state)
+        let (Some(advertisement), InboundState::Bound { handle, base, .. }) =
+            (inbound.advertisement.as_deref(), inbound.state)
         else {
             return false;
         };
         let paths = ctx.conn(inbound.peer).map_or(&[][..], |conn| &conn.paths);
-        let able = |path: &&Path| path.to.index == offer.rail && ctx.local.reads_on(ctx.cfg, path);
+        let able =
+            |path: &&Path| path.to.index == advertisement.rail && ctx.local.reads_on(ctx.cfg, path);
         let path = paths.iter().find(able);
         let link = path.and_then(|path| Some((path.local, path.link.id?)));
         let (total, number) = (inbound.total, inbound.number as u32);
-        let (first, flags) = (offer.sum(0), inbound.head.map_or(0, |head| head.flags));
+        let (first, flags) = (
+            advertisement.sum(0),
+            inbound.head.map_or(0, |head| head.flags),
+        );
         let algorithm = first.map_or(0, |(_, algorithm)| sums_of(algorithm, flags));
-        let Some(offer) = (self.inbounds.get_mut(key)).and_then(|i| i.offer.as_mut()) else {
+        let Some(advertisement) =
+            (self.inbounds.get_mut(key)).and_then(|i| i.advertisement.as_mut())
+        else {
             return false;
         };
-        let more = offer.pull == Pull::Reads && offer.next < offer.segments.count();
+        let more = advertisement.pull == Pull::Reads
+            && advertisement.next < advertisement.segments.count();
         if more && link.is_none() {
-            offer.pull = Pull::Fails;
+            advertisement.pull = Pull::Fails;
         }
         let (rail, link) = link.unwrap_or_default();
-        while offer.reads_next(READS_MAX) {
-            let (at, len) = offer.segments.range(offer.next);
-            (offer.next, offer.reading) = (offer.next + 1, offer.reading + 1);
+        while advertisement.reads_next(READS_MAX) {
+            let (at, len) = advertisement.segments.range(advertisement.next);
+            (advertisement.next, advertisement.reading) =
+                (advertisement.next + 1, advertisement.reading + 1);
             ctx.events.push_back(Event::PullWanted {
                 inbound: key.name(),
                 handle,
@@ -123,14 +145,14 @@ impl Incoming {
                 len,
                 rail,
                 link,
-                key: offer.key,
+                key: advertisement.key,
                 sum: (
-                    sum_seed(offer.src_id, number, false, at, len as usize),
+                    sum_seed(advertisement.src_id, number, false, at, len as usize),
                     algorithm,
                 ),
             });
         }
-        offer.reading > 0
+        advertisement.reading > 0
     }
 
     /// Handles the end of the read of the segment at `at` ([`Event::PullWanted`]). `came`: the read
@@ -146,9 +168,9 @@ impl Incoming {
         let now = now_ns.max(ctx.descheduled.last_poll_ns);
         let key = Key::of(inbound);
         let message = self.inbounds.get_mut(key);
-        let offer = message.and_then(|message| message.offer.as_mut());
-        if let Some(offer) = offer.filter(|offer| offer.is_read()) {
-            offer.read_over(at, came);
+        let advertisement = message.and_then(|message| message.advertisement.as_mut());
+        if let Some(advertisement) = advertisement.filter(|advertisement| advertisement.is_read()) {
+            advertisement.read_over(at, came);
             self.pull_on(ctx, now, key, memory);
         }
     }
@@ -157,21 +179,21 @@ impl Incoming {
     /// the last read the message is complete, or its missing parts are granted.
     fn pull_on(&mut self, ctx: &mut Context<'_>, now: u64, key: Key, memory: &mut impl Memory) {
         let inbound = self.inbounds.get(key);
-        let offer = inbound.and_then(|inbound| inbound.offer.as_deref());
-        if !offer.is_some_and(PeerOffer::is_read) {
+        let advertisement = inbound.and_then(|inbound| inbound.advertisement.as_deref());
+        if !advertisement.is_some_and(PeerAdvertisement::is_read) {
             return;
         }
         self.judge_segments(ctx, now, key, memory);
         self.read_more(ctx, key);
         let inbound = self.inbounds.get_mut(key);
-        let Some(offer) = inbound.and_then(|inbound| inbound.offer.as_mut()) else {
+        let Some(advertisement) = inbound.and_then(|inbound| inbound.advertisement.as_mut()) else {
             return;
         };
-        if offer.whole() {
-            offer.pull = Pull::Over;
+        if advertisement.whole() {
+            advertisement.pull = Pull::Over;
             self.pulled(ctx, key);
-        } else if offer.has_failed() {
-            offer.pull = Pull::Over;
+        } else if advertisement.has_failed() {
+            advertisement.pull = Pull::Over;
             self.grant_rest(ctx, now, key, memory);
         }
     }
@@ -190,11 +212,11 @@ impl Incoming {
         };
         let flags = inbound.head.map_or(0, |head| head.flags);
         let unsummed = flags & FLAG_UNSUMMED != 0 || early;
-        let Some(offer) = inbound.offer.as_deref() else {
+        let Some(advertisement) = inbound.advertisement.as_deref() else {
             return;
         };
-        let sum = |n: usize| offer.sum(n).or(unsummed.then_some((0, 0)));
-        let due = offer.unjudged().filter_map(|n| Some((n, sum(n)?)));
+        let sum = |n: usize| advertisement.sum(n).or(unsummed.then_some((0, 0)));
+        let due = advertisement.unjudged().filter_map(|n| Some((n, sum(n)?)));
         let due: Vec<(usize, SegmentSum)> = due.collect();
         for (segment, sum) in due {
             let Some(inbound) = self.inbounds.get(key) else {
@@ -206,8 +228,8 @@ impl Incoming {
             let Some(inbound) = self.inbounds.get_mut(key) else {
                 return;
             };
-            if let Some(offer) = inbound.offer.as_mut() {
-                offer.judge(segment, right);
+            if let Some(advertisement) = inbound.advertisement.as_mut() {
+                advertisement.judge(segment, right);
             }
             if right {
                 inbound.set.insert(at / BLOCK_BYTES, blocks(len));
@@ -231,7 +253,10 @@ impl Incoming {
         (sum, algorithm): SegmentSum,
         memory: &mut impl Memory,
     ) -> bool {
-        let src_id = inbound.offer.as_deref().map_or(0, |offer| offer.src_id);
+        let src_id = inbound
+            .advertisement
+            .as_deref()
+            .map_or(0, |advertisement| advertisement.src_id);
         let flags = inbound.head.map_or(0, |head| head.flags);
         let sum = WrittenSum {
             rail: None,
@@ -279,8 +304,10 @@ impl Incoming {
     /// The first unread range (start, end) of an inbound message at or after `from`.
     pub fn unread(&self, inbound: u64, from: u64) -> Option<(u64, u64)> {
         let inbound = self.inbounds.get(Key::of(inbound))?;
-        match inbound.offer.as_deref() {
-            Some(offer) => offer.segments.first_outside(&offer.here, from),
+        match inbound.advertisement.as_deref() {
+            Some(advertisement) => advertisement
+                .segments
+                .first_outside(&advertisement.here, from),
             None => (from < inbound.total).then_some((from, inbound.total)),
         }
     }
@@ -289,11 +316,15 @@ impl Incoming {
 impl Inbound {
     /// The frame, sent before the message's grants, that reports the segments already read.
     pub(crate) fn has_frame(&self) -> Option<Frame<Hello<'static>>> {
-        let offer = self.offer.as_deref()?;
+        let advertisement = self.advertisement.as_deref()?;
         let has = Frame::Have(Have {
             number: self.number as u32,
-            segments: offer.here,
+            segments: advertisement.here,
         });
-        offer.here.iter().any(|word| *word != 0).then_some(has)
+        advertisement
+            .here
+            .iter()
+            .any(|word| *word != 0)
+            .then_some(has)
     }
 }

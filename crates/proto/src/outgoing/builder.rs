@@ -80,7 +80,7 @@ impl Builder<'_, '_> {
 pub(crate) fn add_credit(conn: &mut Conn, b: &mut Builder<'_, '_>) {
     let bytes = conn.credit.granted();
     if conn.credit.is_due() && b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
-        conn.credit.told();
+        conn.credit.announced();
         conn.stats.flow_acks += 1;
     }
 }

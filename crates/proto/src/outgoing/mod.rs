@@ -1,7 +1,7 @@
-//! Outgoing messages: their fragments, grants and keys from receivers, offers, remote writes, bulk.
+//! Outgoing messages: fragments, bulk, grants, keys from receivers, advertisements, remote writes.
 
+pub(crate) mod advertisements;
 pub(crate) mod builder;
 pub(crate) mod bulk;
-pub(crate) mod offers;
 pub(crate) mod sends;
 pub(crate) mod writes;

@@ -2,7 +2,7 @@
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
-use crate::base::side_work::{OfferOut, WriteOut};
+use crate::base::side_work::{AdvertisementOut, WriteOut};
 use crate::base::slab::{Key, Slab};
 use crate::base::types::{sum_seed, Event, PeerId, Span};
 use crate::outgoing::builder::Builder;
@@ -22,8 +22,8 @@ pub(crate) struct Outgoing {
     /// Id of this endpoint, part of checksum seeds.
     pub(super) src_id: u64,
     pub(super) table: Slab<SendXfer>,
-    /// The OFFER frames in the packet built last.
-    pub(super) offers: Vec<OfferOut>,
+    /// The ADVERTISEMENT frames in the packet built last.
+    pub(super) advertisements: Vec<AdvertisementOut>,
     /// The write that goes with the packet built last.
     pub(super) write_out: Option<WriteOut>,
     /// Native mode: sends whose last packet was just built.
@@ -36,7 +36,7 @@ impl Outgoing {
         Outgoing {
             src_id,
             table: Slab::new(),
-            offers: Vec::new(),
+            advertisements: Vec::new(),
             write_out: None,
             native_done: Vec::new(),
         }
@@ -79,7 +79,7 @@ impl Outgoing {
     /// Forgets what belongs to the packet built last.
     #[inline]
     pub(crate) fn begin_packet(&mut self) {
-        self.offers.clear();
+        self.advertisements.clear();
     }
 
     /// Notes that all bytes of a message below `to` have left.
@@ -133,7 +133,7 @@ impl Outgoing {
                 if !b.writer.fits(RTS_LEN, 0) {
                     break;
                 }
-                self.push_offer(ctx.cfg, ctx.local, conn, at, key, b);
+                self.push_advertisement(ctx.cfg, ctx.local, conn, at, key, b);
                 if !b.control(&Frame::Rts(Rts { head }), Some(FrameRef::Rts(key))) {
                     break;
                 }

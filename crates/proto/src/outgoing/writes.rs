@@ -87,13 +87,13 @@ impl Outgoing {
     }
 
     /// Handles an rkey from the receiver of a local message.
-    pub(crate) fn on_key(&mut self, ctx: &mut Context<'_>, peer: PeerId, told: &Rkey) {
+    pub(crate) fn on_key(&mut self, ctx: &mut Context<'_>, peer: PeerId, rkey: &Rkey) {
         let Some(conn) = ctx.conn(peer) else { return };
-        let table = match told.flags & FLAG_READ_REPLY {
+        let table = match rkey.flags & FLAG_READ_REPLY {
             0 => &conn.tx.rendezvous,
             _ => &conn.tx.replies,
         };
-        let send = table.get(&told.number).copied();
+        let send = table.get(&rkey.number).copied();
         let Some(send) = send.and_then(|key| self.table.get_mut(key)) else {
             return;
         };
@@ -101,8 +101,8 @@ impl Outgoing {
             return;
         }
         let keys = &mut send.keys.get_or_insert_default().by_rail;
-        if !keys.iter().any(|k| k.0 == told.rail) {
-            keys.push((told.rail, told.key));
+        if !keys.iter().any(|k| k.0 == rkey.rail) {
+            keys.push((rkey.rail, rkey.key));
         }
     }
 

@@ -19,7 +19,7 @@ impl Conn {
                 .max();
             self.life.gap_from = oldest.sent_ns.max(delivered.unwrap_or(0)).max(1);
         }
-        self.life.gap_told |= told;
+        self.life.gap_reported |= told;
     }
 
     /// The event for the state of path `at`.
@@ -101,7 +101,7 @@ impl Conn {
             0 => 0,
             from => now.saturating_sub(from).max(1),
         };
-        let told = core::mem::take(&mut self.life.gap_told);
+        let told = core::mem::take(&mut self.life.gap_reported);
         self.life.gap_from = 0;
         let resumed = Event::Resumed {
             peer: self.peer,

@@ -151,7 +151,7 @@ impl Conn {
             FrameRef::Read(_)
             | FrameRef::ReadFail(_)
             | FrameRef::Corrupt(_)
-            | FrameRef::Offer { .. }
+            | FrameRef::Advertisement { .. }
             | FrameRef::EmptyGrant { .. } => queue_once(&mut self.tx.control, frame),
             FrameRef::Written { .. } => {
                 self.paths[at].link.on_write_failed();

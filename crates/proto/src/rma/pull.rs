@@ -1,6 +1,6 @@
 //! Rendezvous by remote read: the sender advertises an rkey of its memory, the receiver reads it.
 //!
-//! An [`Offer`] precedes a rendezvous request in the same packet: the rkey of the message's memory
+//! An [`Advertisement`] precedes a request in the same packet: the rkey of the message's memory
 //! on one rail, and the sum of the first segment. If the receiver has that rail and room for the
 //! whole message, its owner reads it ([`Event::PullWanted`]), segment by segment, and no grant is
 //! sent. The sums of the other segments follow once the request is acknowledged, one per packet, so
@@ -13,7 +13,7 @@
 //!
 //! In all other cases (no connection, a read that fails, breaks or does not end, a wrong sum) the
 //! receiver ends the reads, reports the segments that it has ([`Have`]), and grants the message;
-//! the sender skips those segments. A receiver without the offer grants everything: the first offer
+//! the sender skips those segments. A receiver without it grants all: the first advertisement
 //! is not retransmitted with its request.
 //!
 //! - No byte of a read lands after the message has ended or is granted: its keys end first
@@ -22,17 +22,17 @@
 //!   reported with them.
 //! - The sender's memory is closed before its send ends, however it ends; later reads are refused.
 
-use crate::base::side_work::OfferOut;
+use crate::base::side_work::AdvertisementOut;
 use crate::base::types::Memory;
 use crate::node::Node;
 
 /// The sender.
 impl Node {
-    /// An offer in the packet that `poll_transmit` has just built; its key and sum must be filled
+    /// An advertisement in the packet that `poll_transmit` built last; key and sum must be filled
     /// in.
     #[inline]
-    pub fn take_offer(&mut self) -> Option<OfferOut> {
-        self.outgoing.take_offer()
+    pub fn take_advertisement(&mut self) -> Option<AdvertisementOut> {
+        self.outgoing.take_advertisement()
     }
 }
 

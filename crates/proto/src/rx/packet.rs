@@ -53,9 +53,16 @@ impl Node {
                         taken = taken.and(written);
                         continue;
                     }
-                    Frame::Offer(offer) => {
+                    Frame::Advertisement(advertisement) => {
                         let (incoming, mut ctx) = self.incoming();
-                        incoming.on_offer(&mut ctx, now_ns, peer, &packet.header, &offer, memory);
+                        incoming.on_advertisement(
+                            &mut ctx,
+                            now_ns,
+                            peer,
+                            &packet.header,
+                            &advertisement,
+                            memory,
+                        );
                         continue;
                     }
                     control => {
@@ -237,7 +244,7 @@ impl Node {
             | Frame::Eager(_)
             | Frame::Data(_)
             | Frame::Written(_)
-            | Frame::Offer(_) => {}
+            | Frame::Advertisement(_) => {}
         }
         Ok(())
     }

@@ -126,7 +126,7 @@ impl Credit {
     }
 
     /// Notes that the CREDIT frame leaves.
-    pub fn told(&mut self) {
+    pub fn announced(&mut self) {
         self.announced = self.given;
         self.due = false;
     }
@@ -191,7 +191,7 @@ mod tests {
         assert!(credit.give(most, &cfg), "newly due");
         assert!(!credit.give(1, &cfg), "due already");
         assert_eq!(credit.granted(), credit.window + most + 1);
-        credit.told();
+        credit.announced();
         assert!(!credit.is_due());
         assert!(credit.tell_again() && !credit.tell_again());
     }

@@ -50,7 +50,7 @@ pub struct PathLink {
     /// A connection ended after all data that the peer had sent, without a notice of idle eviction,
     /// and nothing was heard on the path since.
     pub ended: bool,
-    /// The rail must be told that packets arrive (`told`: when it last was).
+    /// The rail must be told that packets arrive (`reported_at`: when it last was).
     pub works: bool,
     /// The rail must be told that nothing is acknowledged.
     pub silent: bool,
@@ -60,8 +60,8 @@ pub struct PathLink {
     /// values wrap.
     pub flow: u8,
     writes: WriteBackoff,
-    told: u32,
-    /// When the link last went down after it was up; 0: never. Like `told` in units of [`UNIT_NS`].
+    reported_at: u32,
+    /// When the link last went down after it was up; 0: never. Unit as above: [`UNIT_NS`].
     fell: u32,
     /// When to ask for the link again, and the next delay.
     retry_at: u64,
@@ -81,7 +81,7 @@ impl PathLink {
             reroute: false,
             flow: 0,
             writes: WriteBackoff::default(),
-            told: 0,
+            reported_at: 0,
             fell: 0,
             retry_at: 0,
             retry_ns: RETRY_MIN_NS,
@@ -129,10 +129,10 @@ impl PathLink {
     /// Notes a packet that arrived on the link. Returns true if the rail must be told now.
     #[inline]
     pub fn note_arrival(&mut self, now: u64) -> bool {
-        if self.works || self.id.is_none() || since(self.told, now) < WORKS_EVERY_NS {
+        if self.works || self.id.is_none() || since(self.reported_at, now) < WORKS_EVERY_NS {
             return false;
         }
-        (self.works, self.told) = (true, units(now));
+        (self.works, self.reported_at) = (true, units(now));
         true
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod acks_owed;
 pub(crate) mod admission;
+pub(crate) mod advertisement;
 pub(crate) mod comparison;
 pub(crate) mod completion_order;
 pub(crate) mod congestion;
@@ -23,7 +24,6 @@ pub(crate) mod match_index;
 pub(crate) mod matching;
 pub(crate) mod mtu_search;
 pub(crate) mod native;
-pub(crate) mod offer;
 pub(crate) mod path;
 pub(crate) mod pending;
 pub(crate) mod probing;

@@ -22,8 +22,8 @@ pub enum FrameRef {
     },
     /// The rendezvous request of a message.
     Rts(Key),
-    /// The OFFER of a segment of a message's memory, after its request.
-    Offer { xfer: Key, segment: u8 },
+    /// The ADVERTISEMENT of a segment of a message's memory, after its request.
+    Advertisement { xfer: Key, segment: u8 },
     /// The latest grant of an inbound message.
     Grant(Key),
     /// The latest credit.

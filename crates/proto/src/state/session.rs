@@ -114,14 +114,14 @@ pub struct Liveness {
     pub owed_since: Option<u64>,
     /// Since when nothing was acknowledged although packets wait for acks.
     pub unanswered_since: Option<u64>,
-    /// Since when nothing was delivered, if delivery is in doubt; else 0. (`gap_told`: the end of
-    /// the gap must be reported.)
+    /// Since when nothing was delivered, if delivery is in doubt; else 0. (`gap_reported`: the end
+    /// of the gap must be reported.)
     pub gap_from: u64,
     /// Since when the peer owed an answer when all rails to it last went down; 0: never.
     waits_since_ns: u64,
     /// Since when all rails to the peer are down; 0: some rail is up.
     pub cut_since_ns: u64,
-    pub gap_told: bool,
+    pub gap_reported: bool,
     /// Extensions of the timeout, `more_time`, granted for the answer owed since this time.
     pub more_time_since_ns: u64,
     pub more_time: u8,

@@ -14,7 +14,7 @@ pub struct SendSide {
     pub bulk: VecDeque<Key>,
     pub resend: Resends,
     pub grants: VecDeque<Key>,
-    /// Other control frames: READ, refusals, empty grants, OFFER, CORRUPT.
+    /// Other control frames: READ, refusals, empty grants, ADVERTISEMENT, CORRUPT.
     pub control: VecDeque<FrameRef>,
     /// Messages that wait for grants, and answers to the peer's READs, by number.
     pub rendezvous: BTreeMap<u32, Key>,

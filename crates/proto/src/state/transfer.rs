@@ -3,7 +3,7 @@
 use crate::base::blocks::BlockSet;
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Landing, PeerId, SendSpec};
-use crate::state::offer::{Mask, PeerOffer, Segments};
+use crate::state::advertisement::{Mask, PeerAdvertisement, Segments};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
@@ -43,8 +43,8 @@ pub struct SendXfer {
     pub in_bulk: bool,
     /// The payload, however short, waits until the receiver requests it.
     pub waits: bool,
-    /// The local rail whose rkey was offered, and how many segments were offered.
-    pub(crate) offered: Option<(u8, u16)>,
+    /// The local rail whose rkey was advertised, and how many segments were advertised.
+    pub(crate) advertised: Option<(u8, u16)>,
     /// Keys for writes. (Boxed: few messages have any, and this struct is moved for each short
     /// message.)
     pub keys: Option<Box<PeerKeys>>,
@@ -115,7 +115,7 @@ pub struct Inbound {
     /// Remote keys of the message's memory.
     pub keys: Keys,
     /// The sender's memory, which may be read.
-    pub(crate) offer: Option<Box<PeerOffer>>,
+    pub(crate) advertisement: Option<Box<PeerAdvertisement>>,
 }
 
 pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind) -> SendXfer {
@@ -132,7 +132,7 @@ pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind)
         acked: BlockSet::default(),
         in_bulk: false,
         waits: false,
-        offered: None,
+        advertised: None,
         keys: None,
     }
 }
@@ -159,15 +159,19 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
         charged: 0,
         credit: 0,
         keys: Keys::default(),
-        offer: None,
+        advertisement: None,
     }
 }
 
 impl Inbound {
     /// Bytes in `from..to` that were read from the sender's memory and not granted.
     pub(crate) fn read_of(&self, from: u64, to: u64) -> u64 {
-        let inside = |offer: &PeerOffer| offer.segments.bytes_inside(&offer.here, from, to);
-        self.offer.as_deref().map_or(0, inside)
+        let inside = |advertisement: &PeerAdvertisement| {
+            advertisement
+                .segments
+                .bytes_inside(&advertisement.here, from, to)
+        };
+        self.advertisement.as_deref().map_or(0, inside)
     }
 
     /// Flag for the number space of this message's frames: messages (0) or reads.

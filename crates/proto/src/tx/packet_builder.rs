@@ -99,7 +99,7 @@ impl Node {
         }
         while let Some(&frame) = conn.tx.control.front() {
             let wire = match frame {
-                FrameRef::Offer { xfer, segment } => {
+                FrameRef::Advertisement { xfer, segment } => {
                     let segment = (xfer, segment);
                     if !self.outgoing.add_segment(&self.cfg, conn, segment, b) {
                         break;

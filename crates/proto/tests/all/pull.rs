@@ -5,8 +5,8 @@ use crate::face;
 
 use face::{link, node_of, specs};
 use marline_proto::{
-    Config, Event, Landing, Memory, Node, OfferOut, Payload, PeerId, RecvSpec, SendSpec, Source,
-    WriteCheck, WriteOut, WrittenSum,
+    AdvertisementOut, Config, Event, Landing, Memory, Node, Payload, PeerId, RecvSpec, SendSpec,
+    Source, WriteCheck, WriteOut, WrittenSum,
 };
 use marline_wire::{Frame, Packet, RailWrites, BLOCK_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ struct Pair {
     memory: [Segments; 2],
     /// Requested reads that are not over: inbound, offset.
     asked: Vec<(u64, u64)>,
-    offers: Vec<OfferOut>,
+    advertisements: Vec<AdvertisementOut>,
     writes: Vec<WriteOut>,
     received: bool,
     /// The receiver's memory is registered on request.
@@ -95,7 +95,7 @@ impl Pair {
             to_b,
             memory: Default::default(),
             asked: Vec::new(),
-            offers: Vec::new(),
+            advertisements: Vec::new(),
             writes: Vec::new(),
             received: false,
             registers: false,
@@ -129,9 +129,9 @@ impl Pair {
         });
     }
 
-    /// Writes a key into an OFFER frame: the word before its checksum.
-    fn fill(packet: &mut [u8], offer: &OfferOut) {
-        let key = &mut packet[offer.sum_at - 8..offer.sum_at];
+    /// Writes a key into an ADVERTISEMENT frame: the word before its checksum.
+    fn fill(packet: &mut [u8], advertisement: &AdvertisementOut) {
+        let key = &mut packet[advertisement.sum_at - 8..advertisement.sum_at];
         key.copy_from_slice(&OFFERED.to_le_bytes());
     }
 
@@ -142,12 +142,15 @@ impl Pair {
         link(node, self.now);
         while let Some(t) = node.poll_transmit(self.now, &mut out, &mut spans, None) {
             let mut packet = out[..t.len].to_vec();
-            let before = self.offers.len();
-            while let Some(offer) = node.take_offer() {
-                Pair::fill(&mut packet, &offer);
-                self.offers.push(offer);
+            let before = self.advertisements.len();
+            while let Some(advertisement) = node.take_advertisement() {
+                Pair::fill(&mut packet, &advertisement);
+                self.advertisements.push(advertisement);
             }
-            assert!(self.offers.len() <= before + 1, "sums for one packet");
+            assert!(
+                self.advertisements.len() <= before + 1,
+                "sums for one packet"
+            );
             self.writes.extend(node.take_write());
             all.push(packet);
         }
@@ -232,8 +235,13 @@ fn all_segments_are_read_and_nothing_is_sent() {
     let mut pair = Pair::new();
     pair.finish(&[]);
     assert_eq!(pair.sent(), [BTreeSet::new(), BTreeSet::new()]);
-    let seeds = pair.offers.iter();
-    let seeds = seeds.map(|offer| (offer.at, offer.seed_of(offer.at, offer.len as usize)));
+    let seeds = pair.advertisements.iter();
+    let seeds = seeds.map(|advertisement| {
+        (
+            advertisement.at,
+            advertisement.seed_of(advertisement.at, advertisement.len as usize),
+        )
+    });
     let wanted = pair.memory[1].told.iter().map(|(at, sum)| (*at, sum.0));
     assert_eq!(seeds.collect::<BTreeMap<_, _>>(), wanted.collect());
     assert_eq!(pair.memory[1].told.len() as u64, SEGMENTS);
@@ -306,7 +314,7 @@ fn reads_that_end_after_the_grant_change_nothing() {
     assert_eq!(pair.sent()[0], (0..SEGMENTS).collect());
 }
 
-/// OFFER frames name their segment.
+/// ADVERTISEMENT frames name their segment.
 #[test]
 fn checksums_follow_the_request_in_order() {
     let mut pair = Pair::new();
@@ -319,7 +327,9 @@ fn checksums_follow_the_request_in_order() {
             for bytes in pair.output(side) {
                 let packet = Packet::parse(&bytes, |_| 0).unwrap();
                 told.extend(packet.frames().filter_map(|(frame, _)| match frame {
-                    Frame::Offer(offer) => Some((offer.segment, offer.key)),
+                    Frame::Advertisement(advertisement) => {
+                        Some((advertisement.segment, advertisement.key))
+                    }
                     _ => None,
                 }));
                 let (node, memory) = (&mut pair.nodes[1 - side], &mut pair.memory[1 - side]);

@@ -24,7 +24,7 @@ pub(crate) struct Cntr {
     /// The sum of values that the application last read.
     seen: AtomicU64,
     /// Errors reported to the application.
-    told: AtomicU64,
+    reported: AtomicU64,
     /// Every poll set and region with this counter holds a clone: closing a counter in use is
     /// refused.
     pub users: Arc<()>,
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C" fn open(
             counter,
             bell,
             seen: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
             users: Arc::new(()),
         })
     };
@@ -148,7 +148,7 @@ unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: ours.
     let cntr = unsafe { object::of::<Cntr>(cntr) };
     let errors = cntr.counter.errors.load(Ordering::Acquire);
-    cntr.told.store(errors, Ordering::Relaxed);
+    cntr.reported.store(errors, Ordering::Relaxed);
     errors
 }
 
@@ -180,7 +180,7 @@ unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
     let cntr = unsafe { object::of::<Cntr>(cntr) };
     cntr.counter.errors.store(value, Ordering::Release);
-    cntr.told.fetch_min(value, Ordering::Relaxed);
+    cntr.reported.fetch_min(value, Ordering::Relaxed);
     cntr.counter.changed();
     0
 }
@@ -203,7 +203,7 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
             // Errors from before this call count, too: a failed operation never reaches the
             // threshold.
             let errors = counter.errors.load(Ordering::Acquire);
-            if errors > cntr.told.swap(errors, Ordering::Relaxed) {
+            if errors > cntr.reported.swap(errors, Ordering::Relaxed) {
                 return Err(Errno::AVAIL);
             }
             if cntr.shared.engine.is_unusable() {

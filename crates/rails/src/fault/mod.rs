@@ -413,8 +413,8 @@ impl<T: RailTx> RemoteWrite for FaultyTx<T> {
 }
 
 impl<T: RailTx> RemoteRead for FaultyTx<T> {
-    fn offer(&mut self, base: *const u8, len: usize) -> Option<u64> {
-        self.inner.offer(base, len)
+    fn advertise(&mut self, base: *const u8, len: usize) -> Option<u64> {
+        self.inner.advertise(base, len)
     }
 
     fn open(&mut self, pieces: &[Piece]) -> Option<u64> {

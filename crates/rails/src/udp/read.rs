@@ -72,7 +72,7 @@ impl Reader {
         let shared = input.shared;
         let plain = !self.cmsg && input.feed.is_calm();
         if !plain || shared.registrations.any() || shared.doubted.load(Relaxed) {
-            if let Some(count) = self.recv_told(input, sink) {
+            if let Some(count) = self.recv_described(input, sink) {
                 return count;
             }
         }
@@ -97,7 +97,7 @@ impl Reader {
     /// Reads with more than the plain call offers: direct writes, drop counts, sources, many
     /// datagrams. `None` if none of these is needed.
     #[inline(never)]
-    fn recv_told(
+    fn recv_described(
         &mut self,
         input: &mut Input<'_>,
         sink: &mut dyn FnMut(Received<'_>),

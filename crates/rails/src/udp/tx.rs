@@ -48,7 +48,7 @@ pub struct UdpTx {
     /// The newest flows of all links.
     newest: Newest,
     pub(super) events: VecDeque<RailEvent>,
-    pub(super) drops_told: u64,
+    pub(super) drops_reported: u64,
     polls: u32,
     pub(super) faulty: bool,
     silent: SilentPeers,
@@ -69,7 +69,7 @@ pub struct UdpTx {
     /// Number of groups whose sockets other processes may still come to share.
     pub(super) meetings: u32,
     /// Counts of datagrams read for and taken from the host, as last reported.
-    host_told: (u64, u64),
+    host_reported: (u64, u64),
 }
 
 impl Links for UdpTx {
@@ -161,9 +161,9 @@ impl RailTx for UdpTx {
             self.drain_main();
         }
         let drops = self.shared.drops.load(Relaxed);
-        if drops != self.drops_told {
-            let new = drops - self.drops_told;
-            self.drops_told = drops;
+        if drops != self.drops_reported {
+            let new = drops - self.drops_reported;
+            self.drops_reported = drops;
             self.push(RailEvent::ReceiverDrops(new));
         }
         self.events.pop_front()
@@ -193,7 +193,7 @@ impl UdpTx {
             flows_tried: 0,
             newest: Newest::default(),
             events: VecDeque::new(),
-            drops_told: 0,
+            drops_reported: 0,
             polls: 0,
             faulty: false,
             silent: SilentPeers::none(),
@@ -206,7 +206,7 @@ impl UdpTx {
             ports: config.ports,
             share_groups: config.share_groups,
             meetings: 0,
-            host_told: (0, 0),
+            host_reported: (0, 0),
         }
     }
 
@@ -214,9 +214,9 @@ impl UdpTx {
     fn tell_host_reads(&mut self) {
         let shared = &self.shared;
         let now = [&shared.for_host, &shared.from_host].map(|count| count.load(Relaxed));
-        let (read, taken) = (now[0] - self.host_told.0, now[1] - self.host_told.1);
+        let (read, taken) = (now[0] - self.host_reported.0, now[1] - self.host_reported.1);
         if (read, taken) != (0, 0) {
-            self.host_told = (now[0], now[1]);
+            self.host_reported = (now[0], now[1]);
             self.push(RailEvent::HostReads { read, taken });
         }
     }

@@ -78,7 +78,7 @@ impl Handshakes {
     /// covers all earlier requests. The peer receives a packet of no bytes.
     pub(super) fn finish(&mut self, connection: &mut Connection) {
         let queue = &mut connection.queue;
-        if queue.is_told() || queue.room() == 0 {
+        if queue.is_signalled() || queue.room() == 0 {
             return;
         }
         let mut request = Sends::of_region(&self.handshakes, 0, 0);

@@ -34,7 +34,7 @@ pub(super) struct SendQueue {
     posted: u64,
     done: u64,
     /// The last signalled request.
-    told: u64,
+    signalled: u64,
     /// Memory in use, with the request that uses it and the rail's post count before that request.
     reads: VecDeque<(u64, u64, Read)>,
 }
@@ -48,7 +48,7 @@ impl SendQueue {
             life,
             posted: 0,
             done: 0,
-            told: 0,
+            signalled: 0,
             reads: VecDeque::new(),
         }
     }
@@ -77,12 +77,12 @@ impl SendQueue {
     /// Returns whether a completion is outstanding.
     #[inline]
     pub(super) fn waits(&self) -> bool {
-        self.told > self.done
+        self.signalled > self.done
     }
 
     /// Returns whether the last request is signalled.
-    pub(super) fn is_told(&self) -> bool {
-        self.told == self.posted
+    pub(super) fn is_signalled(&self) -> bool {
+        self.signalled == self.posted
     }
 
     /// The name of the last of the next `count` requests.
@@ -95,16 +95,16 @@ impl SendQueue {
     /// completion frees no memory: without completions the queue would fill up.
     #[inline]
     pub(super) fn is_due(&self, count: usize) -> bool {
-        self.posted + count as u64 - self.told >= self.tell_after
+        self.posted + count as u64 - self.signalled >= self.tell_after
     }
 
-    /// Records `count` posted requests that use `reads`; `told` if the last one is signalled.
+    /// Records `count` posted requests that use `reads`; `signalled` if the last one is signalled.
     /// `before` is the rail's post count so far.
     #[inline]
-    pub(super) fn posted(&mut self, count: usize, told: bool, reads: &[Read], before: u64) {
+    pub(super) fn posted(&mut self, count: usize, signalled: bool, reads: &[Read], before: u64) {
         self.posted += count as u64;
-        if told {
-            self.told = self.posted;
+        if signalled {
+            self.signalled = self.posted;
         }
         let at = self.posted;
         self.reads
@@ -139,7 +139,7 @@ impl SendQueue {
     pub(super) fn reset(&mut self) {
         self.life = self.life.wrapping_add(1);
         self.done = self.posted;
-        self.told = self.posted;
+        self.signalled = self.posted;
     }
 }
 

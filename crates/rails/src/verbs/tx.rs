@@ -93,18 +93,18 @@ fn post(
     if queue.room() < count {
         return Posted::NoRoom;
     }
-    let told = !reads.is_empty() || queue.is_due(count);
+    let signalled = !reads.is_empty() || queue.is_due(count);
     for at in 0..count {
         let (mut request, operation) = request(at);
-        request.signalled = told && at + 1 == count;
+        request.signalled = signalled && at + 1 == count;
         request.name = queue.name(at + 1);
         match &to {
             To::Datagrams(handle, number) => chain.datagram(&request, handle, (*number, QKEY)),
             To::Peer => chain.add(&request, operation),
         }
     }
-    let (posted, told) = match chain.post(pair) {
-        Ok(()) => (count, told),
+    let (posted, signalled) = match chain.post(pair) {
+        Ok(()) => (count, signalled),
         Err((0, libc::ENOMEM | libc::EAGAIN)) => return Posted::NoRoom,
         Err((0, errno)) => return Posted::Failed(errno),
         // An RDMA read with a missing part must not count as complete.
@@ -115,7 +115,7 @@ fn post(
         // The unposted rest is lost; a later completion frees its memory.
         Err((posted, _)) => (posted, false),
     };
-    queue.posted(posted, told, reads, given);
+    queue.posted(posted, signalled, reads, given);
     links.given += reads.len() as u64;
     Posted::Taken
 }

@@ -60,7 +60,7 @@ fn place(key: u64, offset: u64) -> Operation {
 /// Registered application memory and its substitutes.
 pub(super) struct Writes {
     registered: HashMap<u64, KeyedMemory>,
-    offered: HashMap<u64, KeyedMemory>,
+    advertised: HashMap<u64, KeyedMemory>,
     /// Source memory of our own writes, in pieces.
     lent: HashMap<u64, Vec<KeyedMemory>>,
     /// Staging buffers in use, by key, and unused buffers.
@@ -87,7 +87,7 @@ impl Writes {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Ok(Writes {
             registered: HashMap::new(),
-            offered: HashMap::new(),
+            advertised: HashMap::new(),
             lent: HashMap::new(),
             staged: HashMap::new(),
             stages: Vec::new(),
@@ -149,15 +149,15 @@ impl Writes {
     }
 
     /// Registers memory for peers' reads: the key for peers.
-    pub(super) fn offer(
+    pub(super) fn advertise(
         &mut self,
         domain: &Arc<Domain>,
         base: *const u8,
         len: usize,
     ) -> Option<u64> {
-        let memory = self.taken(KeyedMemory::to_be_offered(domain, base, len))?;
+        let memory = self.taken(KeyedMemory::to_be_advertised(domain, base, len))?;
         let key = self.next_key(memory.start(), memory.rkey());
-        self.offered.insert(key, memory);
+        self.advertised.insert(key, memory);
         Some(key)
     }
 
@@ -191,7 +191,7 @@ impl Writes {
     /// Ends a registration: afterwards no peer writes or reads memory under the key.
     pub(super) fn deregister(&mut self, key: u64) {
         self.registered.remove(&key);
-        self.offered.remove(&key);
+        self.advertised.remove(&key);
         self.lent.remove(&key);
         self.stages.extend(self.staged.remove(&key));
     }

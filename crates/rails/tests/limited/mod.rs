@@ -136,7 +136,7 @@ fn what_cannot_be_registered_is_copied() {
 
         a.events.clear();
         assert_eq!(a.tx.register(place.as_mut_ptr(), LEN), None);
-        assert_eq!(a.tx.offer(source.as_ptr(), LEN), None);
+        assert_eq!(a.tx.advertise(source.as_ptr(), LEN), None);
         a.poll();
         assert_eq!(told(&a), 1 + usize::from(kind == "rc"), "{kind}");
         limit("unlimited");

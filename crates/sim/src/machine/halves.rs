@@ -274,7 +274,7 @@ impl RemoteWrite for SimTx {
     fn deregister(&mut self, key: u64) {
         let port = &mut self.machine.wires().ports[self.rail];
         port.registered.remove(&key);
-        port.offered.remove(&key);
+        port.advertised.remove(&key);
         port.sources.close(key);
         port.stages.close(key);
         port.landing.remove(key);

@@ -49,7 +49,7 @@ pub struct Port {
     /// Mutation: the rail forgets landed ranges.
     lands_again: bool,
     /// Memory open for remote reads: address and length by key.
-    pub offered: BTreeMap<u64, (usize, usize)>,
+    pub advertised: BTreeMap<u64, (usize, usize)>,
     /// Memory that the rail's own writes read.
     pub(crate) sources: Sources,
     /// Number of times that the rail's writes were drained.
@@ -127,7 +127,7 @@ impl Port {
             hung: 0,
             egress_free: 0,
             registered: BTreeMap::new(),
-            offered: BTreeMap::new(),
+            advertised: BTreeMap::new(),
             stages: Stages::default(),
             landing: Arc::default(),
             lands_again: spec.lands_again,

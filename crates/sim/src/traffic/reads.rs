@@ -16,10 +16,10 @@ use marline_rails::{LinkId, Piece, RailEvent, RailFault, Read, RemoteRead, SendO
 use marline_wire::BLOCK_BYTES;
 
 impl RemoteRead for SimTx {
-    fn offer(&mut self, base: *const u8, len: usize) -> Option<u64> {
+    fn advertise(&mut self, base: *const u8, len: usize) -> Option<u64> {
         let port = &mut self.machine.wires().ports[self.rail];
         port.next_key += 1;
-        port.offered.insert(port.next_key, (base as usize, len));
+        port.advertised.insert(port.next_key, (base as usize, len));
         Some(port.next_key)
     }
 
@@ -142,12 +142,12 @@ impl World {
             let ep = &self.eps[e as usize];
             ep.alive && !ep.closed && ep.listens(target.1, port_of(&read.to))
         });
-        let offered = there.and_then(|e| {
+        let advertised = there.and_then(|e| {
             let wires = self.eps[e as usize].machine.wires();
-            let offered = wires.ports[target.1].offered.get(&read.key).copied();
-            offered.map(|offered| (e, offered))
+            let advertised = wires.ports[target.1].advertised.get(&read.key).copied();
+            advertised.map(|advertised| (e, advertised))
         });
-        let Some((e, (base, len))) = offered.filter(|of| read.at + read.len <= of.1 .1) else {
+        let Some((e, (base, len))) = advertised.filter(|of| read.at + read.len <= of.1 .1) else {
             return self.snap_read(&reading);
         };
         debug_assert!(read.at + read.len <= len);

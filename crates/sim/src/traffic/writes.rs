@@ -347,8 +347,8 @@ impl World {
         if let Some(text) = wires.ports.iter().find_map(|p| p.sources.mistake) {
             return Err(text.into());
         }
-        let offers = |p: &Port| p.offered.values().any(overlaps);
-        let reads = |p: &Port| offers(p) || p.sources.readable().any(overlaps);
+        let advertisements = |p: &Port| p.advertised.values().any(overlaps);
+        let reads = |p: &Port| advertisements(p) || p.sources.readable().any(overlaps);
         if wires.ports.iter().any(reads) {
             return Err("memory is given back that may still be read".into());
         }
@@ -359,7 +359,7 @@ impl World {
     pub(crate) fn check_unlent(&self, e: u32) -> Result<(), String> {
         let wires = self.eps[e as usize].machine.wires();
         let lent = |p: &Port| {
-            p.registered.len() + p.sources.count() + p.offered.len() + p.stages.open.len()
+            p.registered.len() + p.sources.count() + p.advertised.len() + p.stages.open.len()
         };
         match wires.ports.iter().map(lent).sum::<usize>() {
             0 => Ok(()),

@@ -462,7 +462,7 @@ fn rc_then_ud_then_udp_then_tcp_and_back() {
 #[test]
 fn reads_that_count_early_and_memory_left_open_are_noticed() {
     use marline_proto::Mutation;
-    for mutation in [Mutation::PullEarly, Mutation::KeepOffer] {
+    for mutation in [Mutation::PullEarly, Mutation::KeepAdvertisement] {
         let failed = (0..8).any(|seed| {
             let mut setup = reading(seed, &[Verbs::Rc]);
             setup.node.mutation = Some(mutation);

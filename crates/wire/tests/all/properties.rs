@@ -1,8 +1,8 @@
 //! Parsing never panics on any input, and written packets are read back.
 
 use marline_wire::{
-    blocks, Ack, AckMasks, Address, AddressError, Data, Eager, Frame, FrameView, Grant,
-    GroupPacket, Have, HeadWriter, Header, Hello, MsgHead, Offer, Packet, ParseError, RailAddr,
+    blocks, Ack, AckMasks, Address, AddressError, Advertisement, Data, Eager, Frame, FrameView,
+    Grant, GroupPacket, Have, HeadWriter, Header, Hello, MsgHead, Packet, ParseError, RailAddr,
     RailKind, RailList, RailWrites, Read, Rkey, Rts, Written, ACK_MASKS_MAX, BLOCK_BYTES,
     HELLO_RAIL_BYTES_MAX, RAILS_MAX, RAIL_BYTES_MAX, VERSION,
 };
@@ -236,7 +236,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         written(),
         (any::<(u32, u8, u64, u64)>(), 0u8..RAILS_MAX as u8).prop_map(
             |((number, segment, key, sum), rail)| {
-                Frame::Offer(Offer {
+                Frame::Advertisement(Advertisement {
                     number,
                     segment,
                     rail,

@@ -209,7 +209,7 @@ impl KeyedMemory {
     }
 
     /// Registers memory for peers' reads. The memory must stay valid until this is dropped.
-    pub(crate) fn to_be_offered(
+    pub(crate) fn to_be_advertised(
         domain: &Arc<Domain>,
         base: *const u8,
         len: usize,

@@ -61,14 +61,14 @@ impl VerbsTx {
             (request.signalled, request.name) = (at + 1 == count, queue.name(at + 1));
             self.chain.datagram(&request, handle, (number, QKEY));
         }
-        let (posted, told) = match self.chain.post(pair) {
+        let (posted, signalled) = match self.chain.post(pair) {
             Ok(()) => (count, true),
             Err((0, libc::ENOMEM | libc::EAGAIN)) => return SendOutcome::Busy,
             Err((0, errno)) => return SendOutcome::Fault(RailFault::Down(errno)),
             // The unposted rest is lost; a later completion frees the buffer.
             Err((posted, _)) => (posted, false),
         };
-        queue.posted(posted, told, &[Read::Buffer(buffer)], given);
+        queue.posted(posted, signalled, &[Read::Buffer(buffer)], given);
         self.links.given += 1;
         self.buffers.in_flight(buffer);
         SendOutcome::Sent

@@ -6,9 +6,9 @@ use crate::verbs::send_queue::Read as Mark;
 use crate::{LinkId, Piece, Read, RemoteRead, SendOutcome};
 
 impl RemoteRead for VerbsTx {
-    fn offer(&mut self, base: *const u8, len: usize) -> Option<u64> {
+    fn advertise(&mut self, base: *const u8, len: usize) -> Option<u64> {
         let reliable = self.kind == QueueType::Rc;
-        let key = reliable.then(|| self.writes.offer(&self.shared.domain, base, len))?;
+        let key = reliable.then(|| self.writes.advertise(&self.shared.domain, base, len))?;
         self.tell_registered();
         key
     }

@@ -71,12 +71,12 @@ impl VerbsTx {
                 return Posted::Lost;
             }
         };
-        let told = self.mark(&mut requests);
+        let signalled = self.mark(&mut requests);
         let count = requests.len() + 1;
         let reads = [Read::Buffer(buffer), read];
         let posted = self.post(link, count, &reads, |buffers, at| match requests.get(at) {
             Some(request) => *request,
-            None => (buffers.request(buffer, 0, packet.len()), told),
+            None => (buffers.request(buffer, 0, packet.len()), signalled),
         });
         match posted {
             Posted::Taken => {

@@ -2,7 +2,7 @@
 
 use crate::base::types::PeerId;
 use alloc::vec::Vec;
-use marline_wire::{Offer, BLOCK_BYTES, SEGMENTS_MAX};
+use marline_wire::{Advertisement, BLOCK_BYTES, SEGMENTS_MAX};
 
 /// Bit n of word m: segment 64 m + n.
 pub(crate) type Mask = [u64; SEGMENTS_MAX / 64];
@@ -69,11 +69,11 @@ impl Segments {
     }
 }
 
-/// State of a message whose memory was offered.
+/// State of a message whose memory was advertised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pull {
     /// No read has begun.
-    Offered,
+    Advertised,
     /// Segments are read one after another.
     Reads,
     /// A read failed: no further read begins. The missing bytes are granted when the reads in
@@ -86,9 +86,9 @@ pub(crate) enum Pull {
 /// The checksum of a segment, and its algorithm's number.
 pub(crate) type SegmentSum = (u64, u8);
 
-/// A received rkey advertisement (OFFER), and the state of its reads.
+/// A received rkey advertisement (ADVERTISEMENT), and the state of its reads.
 #[derive(Debug)]
-pub(crate) struct PeerOffer {
+pub(crate) struct PeerAdvertisement {
     /// The sender's rail index, and the key for that rail.
     pub(crate) rail: u8,
     pub(crate) key: u64,
@@ -108,22 +108,22 @@ pub(crate) struct PeerOffer {
     pub(crate) here: Mask,
 }
 
-impl PeerOffer {
-    pub(crate) fn new(first: &FirstOffer, segments: Segments) -> PeerOffer {
-        let mut offer = PeerOffer {
-            rail: first.offer.rail,
-            key: first.offer.key,
+impl PeerAdvertisement {
+    pub(crate) fn new(first: &FirstAdvertisement, segments: Segments) -> PeerAdvertisement {
+        let mut advertisement = PeerAdvertisement {
+            rail: first.advertisement.rail,
+            key: first.advertisement.key,
             src_id: first.src_id,
             segments,
-            pull: Pull::Offered,
+            pull: Pull::Advertised,
             reading: 0,
             next: 0,
             sums: Vec::new(),
             unjudged: Mask::default(),
             here: Mask::default(),
         };
-        offer.tell(0, (first.offer.sum, first.algorithm));
-        offer
+        advertisement.tell(0, (first.advertisement.sum, first.algorithm));
+        advertisement
     }
 
     /// Stores the checksum of a segment.
@@ -186,17 +186,17 @@ impl PeerOffer {
         let ends = match self.pull {
             Pull::Reads => all_read,
             Pull::Fails => true,
-            Pull::Offered | Pull::Over => false,
+            Pull::Advertised | Pull::Over => false,
         };
         ends && self.reading == 0
     }
 }
 
-/// The OFFER of a message's first segment, until its RTS is handled.
+/// The ADVERTISEMENT of a message's first segment, until its RTS is handled.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FirstOffer {
+pub(crate) struct FirstAdvertisement {
     pub(crate) peer: PeerId,
-    pub(crate) offer: Offer,
+    pub(crate) advertisement: Advertisement,
     /// Algorithm number of the checksum.
     pub(crate) algorithm: u8,
     /// Id of the sender.

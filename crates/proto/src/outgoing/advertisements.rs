@@ -1,33 +1,33 @@
-//! Sending half of rendezvous by remote read: offers of a message's memory (see
+//! Sending half of rendezvous by remote read: advertisements of a message's memory (see
 //! [`crate::rma::pull`] for the whole).
 
 use crate::base::config::Config;
-use crate::base::side_work::OfferOut;
+use crate::base::side_work::AdvertisementOut;
 use crate::base::slab::Key;
 use crate::base::types::PeerId;
 use crate::outgoing::builder::Builder;
 use crate::outgoing::sends::Outgoing;
+use crate::state::advertisement::{is_in, Segments};
 use crate::state::conn::Conn;
 use crate::state::context::Context;
 use crate::state::local::Local;
-use crate::state::offer::{is_in, Segments};
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{Has, SendKind};
 use marline_wire::{
-    blocks, Frame, Have, Header, Hello, Offer, BLOCK_BYTES, FLAG_PUT, FLAG_UNSUMMED, OFFER_LEN,
-    RTS_LEN,
+    blocks, Advertisement, Frame, Have, Header, Hello, ADVERTISEMENT_LEN, BLOCK_BYTES, FLAG_PUT,
+    FLAG_UNSUMMED, RTS_LEN,
 };
 
 /// Longest message to advertise, in bytes. Its segments have 4 MiB, and each sum is computed with
 /// the engine locked.
-const OFFERED_MAX: u64 = 1 << 30;
-/// Most offers in one packet: the packet cannot leave before the sum of each is computed.
-const OFFERS_MAX: usize = 4;
+const ADVERTISED_MAX: u64 = 1 << 30;
+/// Most advertisements in one packet: the packet cannot leave before the sum of each is computed.
+const ADVERTISEMENTS_MAX: usize = 4;
 
 impl Outgoing {
-    /// Adds the offer of a message, before its request in the same packet, if the message is
+    /// Adds the advertisement of a message before its request in the same packet, if that is
     /// suitable and both frames fit.
-    pub(crate) fn push_offer(
+    pub(crate) fn push_advertisement(
         &mut self,
         cfg: &Config,
         local: &Local,
@@ -37,14 +37,14 @@ impl Outgoing {
         b: &mut Builder<'_, '_>,
     ) {
         let none = cfg.read_rails == 0 || !cfg.reliable;
-        if none || self.offers.len() == OFFERS_MAX {
+        if none || self.advertisements.len() == ADVERTISEMENTS_MAX {
             return;
         }
         let Some(send) = self.table.get(key) else {
             return;
         };
         let head = send.head;
-        let long = cfg.write_min <= head.total && head.total <= OFFERED_MAX;
+        let long = cfg.write_min <= head.total && head.total <= ADVERTISED_MAX;
         let plain = head.flags & FLAG_PUT == 0 && send.kind == SendKind::Queued;
         let own = core::iter::once(&conn.paths[at]);
         let path = own
@@ -54,20 +54,20 @@ impl Outgoing {
             return;
         };
         let rail = path.local;
-        if !b.writer.fits(OFFER_LEN + RTS_LEN, 0)
+        if !b.writer.fits(ADVERTISEMENT_LEN + RTS_LEN, 0)
             || !self.push_segment(cfg.segment_min, (key, rail), 0, b)
         {
             return;
         }
         if let Some(send) = self.table.get_mut(key) {
-            send.offered = Some((rail, 1));
+            send.advertised = Some((rail, 1));
         }
         if Segments::of(head.total, cfg.segment_min).count() > 1 {
             b.flags |= Header::FLAG_ACK_NOW; // the other sums wait for this ack
         }
     }
 
-    /// Adds the offer of a segment; `false`: no room.
+    /// Adds the advertisement of a segment; `false`: no room.
     fn push_segment(
         &mut self,
         segment_min: u64,
@@ -79,7 +79,7 @@ impl Outgoing {
             return true;
         };
         let number = send.head.number;
-        let frame: Frame<Hello<'_>> = Frame::Offer(Offer {
+        let frame: Frame<Hello<'_>> = Frame::Advertisement(Advertisement {
             number,
             segment,
             rail,
@@ -91,7 +91,7 @@ impl Outgoing {
         };
         let total = send.head.total;
         let (at, len) = Segments::of(total, segment_min).range(segment as usize);
-        self.offers.push(OfferOut {
+        self.advertisements.push(AdvertisementOut {
             handle: send.handle,
             rail,
             total,
@@ -104,11 +104,12 @@ impl Outgoing {
         true
     }
 
-    /// Handles the ack of a message's request: queues the offers of the segments after the first.
+    /// Handles the ack of a request: queues the advertisements of the segments after the first.
     pub(crate) fn request_heard(&mut self, ctx: &mut Context<'_>, peer: PeerId, key: Key) {
         let least = ctx.cfg.segment_min;
         let send = self.table.get_mut(key).filter(|send| !send.granted);
-        let Some((send, (rail, 1))) = send.and_then(|s| s.offered.map(|offered| (s, offered)))
+        let Some((send, (rail, 1))) =
+            send.and_then(|s| s.advertised.map(|advertised| (s, advertised)))
         else {
             return;
         };
@@ -116,9 +117,9 @@ impl Outgoing {
         if !more || send.head.flags & FLAG_UNSUMMED != 0 {
             return;
         }
-        send.offered = Some((rail, 2));
+        send.advertised = Some((rail, 2));
         if let Some(conn) = ctx.directory.conn_mut(peer) {
-            let frame = FrameRef::Offer {
+            let frame = FrameRef::Advertisement {
                 xfer: key,
                 segment: 1,
             };
@@ -127,7 +128,7 @@ impl Outgoing {
         }
     }
 
-    /// Adds the offer of a later segment, and queues the one after it; `false`: no room.
+    /// Adds the advertisement of a later segment, and queues the one after it; `false`: no room.
     pub(crate) fn add_segment(
         &mut self,
         cfg: &Config,
@@ -136,24 +137,25 @@ impl Outgoing {
         b: &mut Builder<'_, '_>,
     ) -> bool {
         let send = self.table.get(xfer).filter(|send| !send.granted);
-        let Some((send, (rail, told))) = send.and_then(|s| s.offered.map(|offered| (s, offered)))
+        let Some((send, (rail, advertised))) =
+            send.and_then(|s| s.advertised.map(|advertised| (s, advertised)))
         else {
             return true; // ended or granted
         };
         let count = Segments::of(send.head.total, cfg.segment_min).count();
-        let no_room = !self.offers.is_empty();
+        let no_room = !self.advertisements.is_empty();
         if no_room || !self.push_segment(cfg.segment_min, (xfer, rail), segment, b) {
             return false;
         }
-        b.frames.push(FrameRef::Offer { xfer, segment });
-        if (told as usize) < count && told == segment as u16 + 1 {
-            let frame = FrameRef::Offer {
+        b.frames.push(FrameRef::Advertisement { xfer, segment });
+        if (advertised as usize) < count && advertised == segment as u16 + 1 {
+            let frame = FrameRef::Advertisement {
                 xfer,
                 segment: segment + 1,
             };
             conn.tx.control.push_back(frame);
             if let Some(send) = self.table.get_mut(xfer) {
-                send.offered = Some((rail, told + 1));
+                send.advertised = Some((rail, advertised + 1));
             }
         }
         true
@@ -167,7 +169,7 @@ impl Outgoing {
         let Some(send) = key.and_then(|key| self.table.get_mut(key)) else {
             return;
         };
-        if send.granted || send.offered.is_none() {
+        if send.granted || send.advertised.is_none() {
             return;
         }
         let segments = Segments::of(send.head.total, least);
@@ -182,9 +184,9 @@ impl Outgoing {
         });
     }
 
-    /// An offer in the packet built last.
+    /// An advertisement in the packet built last.
     #[inline]
-    pub(crate) fn take_offer(&mut self) -> Option<OfferOut> {
-        self.offers.pop()
+    pub(crate) fn take_advertisement(&mut self) -> Option<AdvertisementOut> {
+        self.advertisements.pop()
     }
 }
