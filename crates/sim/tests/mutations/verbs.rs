@@ -436,7 +436,7 @@ fn rc_then_ud_then_udp_then_tcp_and_back() {
         setup.verbs[2..].fill(None);
         (setup.connected[2], setup.streams[3]) = (false, true);
         (setup.weather, setup.silent_ns) = (PacketFaults::default(), 1_900 * MS);
-        (setup.work, setup.ops, setup.pause_ns) = (Work::Halo, 2_000, 200_000);
+        (setup.work, setup.ops, setup.pause_ns) = (Work::Halo, 4_000, 200_000);
         setup.faults_end_ns = 50 * MS;
         for rail in 0..3 {
             let at = (5 + 5 * rail as u64) * MS;
