@@ -415,6 +415,11 @@ mod tests {
                 104,
                 "its connection broke: Connection reset by peer (os error 104)",
             ),
+            (
+                Reason::Link,
+                129, // EKEYREJECTED
+                "its connection broke: the keys of the two ends differ",
+            ),
             (Reason::Closed, 0, "its peer closed the connection"),
             (
                 Reason::NobodyListens,

@@ -137,6 +137,17 @@ pub(crate) fn differing(ours: bool, here: &str, there: &str) -> String {
     )
 }
 
+/// Describes the error of a connection that broke. Three numbers are a rail's own findings, which
+/// the text of the system does not fit.
+fn broken(errno: i32) -> String {
+    match errno {
+        libc::EBADMSG => "bytes arrived that are no frame".to_owned(),
+        libc::EFAULT => "a write names memory that is not registered here".to_owned(),
+        libc::EKEYREJECTED => "the keys of the two ends differ".to_owned(),
+        _ => std::io::Error::from_raw_os_error(errno).to_string(),
+    }
+}
+
 impl Reason {
     /// Encodes the end of a link as a link-end word.
     pub(crate) fn end_of_link(why: DownReason) -> u32 {
@@ -162,10 +173,7 @@ impl Reason {
         let status = COMPLETIONS.iter().find(|(status, _)| *status == number);
         Some(match (self, number) {
             (Reason::Link, 0) => "its connection broke".to_owned(),
-            (Reason::Link, _) => {
-                let error = std::io::Error::from_raw_os_error(number as i32);
-                format!("its connection broke: {error}")
-            }
+            (Reason::Link, _) => format!("its connection broke: {}", broken(number as i32)),
             (Reason::Closed, _) => "its peer closed the connection".to_owned(),
             (Reason::NobodyListens, _) => {
                 "its connection was refused: nobody listens there".to_owned()
