@@ -20,7 +20,7 @@ PORTABLE = Path(os.environ.get(
 COMPILERS = ("cc", "gcc", "git", "cargo", "rustc")
 
 
-def run(*words, timeout=300, cwd=None, **env):
+def run(*words, timeout=900, cwd=None, **env):
     """Runs a command without Marline's variables; returns both its outputs, raises if it fails."""
     clean = {n: v for n, v in labs.clean_env(env).items() if not n.startswith("MARLINE_")}
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=clean,
