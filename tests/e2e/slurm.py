@@ -20,6 +20,7 @@ SlurmctldPidFile={place}/slurmctld.pid
 SlurmdPidFile={place}/%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+TaskProlog={place}/task-prolog
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SwitchType=switch/none
@@ -46,6 +47,12 @@ class Slurm:
         for folder in ("state", f"{name}-h0", f"{name}-h1", "pmix"):
             (place / folder).mkdir()
         (place / "slurm.conf").write_text(SETTINGS.format(place=place, name=name))
+        # The site's program, as if Marline were installed: it acts on jobs with MARLINE_MPI alone.
+        prolog = place / "task-prolog"
+        prolog.write_text(f"#!/bin/sh\nexport PATH={labs.MARLINE.parent}:$PATH "
+                          f"MARLINE_PROVIDER_DIR={labs.PROVIDER_DIR}\n"
+                          f"exec {labs.ROOT}/packaging/slurm/task-prolog\n")
+        prolog.chmod(0o755)
         # Slurm need not use the machine's cgroups, which may not be mounted.
         (place / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         # Hosts of a lab share /tmp, where Slurm's PMIx servers would collide.
