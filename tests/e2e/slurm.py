@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import subprocess
 import time
 
 import lab as labs
@@ -53,6 +54,13 @@ class Slurm:
                           f"MARLINE_PROVIDER_DIR={labs.PROVIDER_DIR}\n"
                           f"exec {labs.ROOT}/packaging/slurm/task-prolog\n")
         prolog.chmod(0o755)
+        plugin, command = place / "spank_marline.so", place / "marline"
+        built = subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", plugin,
+                                labs.ROOT / "packaging/slurm/spank_marline.c"], capture_output=True, text=True)
+        assert built.returncode == 0, built.stderr
+        command.write_text(f'#!/bin/sh\nMARLINE_PROVIDER_DIR={labs.PROVIDER_DIR} exec {labs.MARLINE} "$@"\n')
+        command.chmod(0o755)
+        (place / "plugstack.conf").write_text(f"required {plugin} {command}\n")
         # Slurm need not use the machine's cgroups, which may not be mounted.
         (place / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         # Hosts of a lab share /tmp, where Slurm's PMIx servers would collide.
