@@ -188,7 +188,7 @@ bench-rma: deps build programs
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features marline-sim/staged --locked -- -D warnings
-	bash -n scripts/install scripts/install-deps scripts/check-space scripts/aarch64 scripts/guided .ci/run
+	bash -n packaging/slurm/task-prolog scripts/install scripts/install-deps scripts/check-space scripts/aarch64 scripts/guided .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/progress bench/smax bench/checksums \
 		bench/apps bench/bcast bench/rma bench/crowd \

@@ -1,6 +1,7 @@
 """The container image, built by podman from its Containerfile and the deb, and the manifest for
 Kubernetes."""
 
+import re
 import subprocess
 
 import pytest
@@ -41,15 +42,20 @@ def test_the_image_of_the_deb(podman, stress, mpich, tmp_path):
     run("debootstrap", "--variant=minbase", "bookworm", tmp_path / "debian", timeout=1800)
     podman(f"tar -C {tmp_path}/debian -c . | p import - {BASE}", 600)
     # pip trusts what this machine trusts.
-    trust = "/etc/ssl/certs/ca-certificates.crt"
-    podman(f"p build --network=host --isolation=chroot --pull=never --volume={trust}:/trusted.crt:ro "
-           f"--env=PIP_CERT=/trusted.crt -t marline -f {RECIPES}/Containerfile {tmp_path}/deb", 1800)
+    (tmp_path / "pip.conf").write_text("[global]\ncert = /trusted.crt\n")
+    trust = (f"--volume=/etc/ssl/certs/ca-certificates.crt:/trusted.crt:ro "
+             f"--volume={tmp_path}/pip.conf:/etc/pip.conf:ro")
+    podman(f"p build --network=host --isolation=chroot --pull=never {trust} -t marline "
+           f"-f {RECIPES}/Containerfile {tmp_path}/deb", 1800)
     seen = f"--volume={labs.PROGRAMS.resolve()}:/programs:ro"
     program = stress(mpich, "--phases", "ring", "--iterations", 2)
     words = " ".join(map(str, ["/programs/mpich/stress", *program[1:]]))
     said = podman(f"p run --rm --cgroups=disabled --network=host -e FI_MARLINE_RAILS=lo {seen} marline "
                   f"marline run --no-shm --require -- mpiexec -n 2 {words}", 600)
     carried(said)
+    said = podman("p run --rm --cgroups=disabled --network=none marline sh -c "
+                  "'ssh-keygen -A && sshd -t && ssh -G worker && sshd -T'", 600)
+    assert len(re.findall("^port 2222$", said, re.M)) == 2 and "strictmodes no" in said, said
 
 
 CHECK = """
