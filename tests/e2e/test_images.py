@@ -2,6 +2,7 @@
 Kubernetes."""
 
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -32,7 +33,10 @@ def podman(tmp_path):
         text = APART.format(place=tmp_path, script=script)
         return run("unshare", "--mount", "bash", "-c", text, timeout=timeout)
 
-    return shell
+    yield shell
+    # A gigabyte that pytest would keep for its next three runs.
+    for name in ("storage", "debian", "run"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
 
 
 def test_the_image_of_the_deb(podman, stress, mpich, tmp_path):
