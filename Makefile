@@ -8,7 +8,7 @@ PROFILE ?= release
 # Two tests at once: most of them wait for a fault to begin or to end.
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini -n 2 --dist worksteal
 
-.PHONY: test-packages portable deb rpm wheel dist install uninstall deps build guided programs eager demo test space test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
+.PHONY: test-packages portable deb rpm wheel dist recipes install uninstall deps build guided programs eager demo test space test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
 	bench-blackhole bench-gap bench-unlike bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma \
 	detect mutations soak-seeds lint fuzz clean \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
@@ -51,6 +51,13 @@ deb rpm wheel: portable $(if $(filter $(ARCH),$(shell uname -m)),,build)
 
 dist:
 	scripts/package dist build/packages
+
+# Recipes for Spack, EasyBuild and conda-forge in build/recipes, for the tarball of `make dist`, which
+# is to be had below URL.
+VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+URL ?= file://$(CURDIR)/build/packages
+recipes: dist
+	scripts/package recipes build/packages/marline-$(VERSION).tar.xz $(URL) build/recipes
 
 # The provider guided by a profile of MPI jobs (what it gains: docs/user-guide.md).
 guided: deps build programs
@@ -181,7 +188,7 @@ bench-rma: deps build programs
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features marline-sim/staged --locked -- -D warnings
-	bash -n scripts/install scripts/install-deps scripts/check-space scripts/aarch64 scripts/guided .ci/run
+	bash -n packaging/slurm/task-prolog scripts/install scripts/install-deps scripts/check-space scripts/aarch64 scripts/guided .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/progress bench/smax bench/checksums \
 		bench/apps bench/bcast bench/rma bench/crowd \

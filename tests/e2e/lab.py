@@ -189,6 +189,12 @@ class Lab:
             int(n) for text, n in re.findall(pattern, self.status(), re.MULTILINE) if word in text
         )
 
+    def agent(self):
+        """The lab's program in the place of ssh, for launchers that a test starts itself."""
+        own = "/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "")
+        base = Path(own, "marline-lab") if own else Path(f"/tmp/marline-lab-{os.geteuid()}")
+        return Path(os.environ.get("MARLINE_LAB_DIR", base)) / self.name / "agent"
+
     def exec(self, host, *command, timeout=60):
         words = [str(MARLINE), "lab", "exec", "--name", self.name, host, "--", *map(str, command)]
         return subprocess.run(words, capture_output=True, text=True, timeout=timeout)

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import subprocess
 import time
 
 import lab as labs
@@ -20,6 +21,7 @@ SlurmctldPidFile={place}/slurmctld.pid
 SlurmdPidFile={place}/%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+TaskProlog={place}/task-prolog
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SwitchType=switch/none
@@ -46,6 +48,19 @@ class Slurm:
         for folder in ("state", f"{name}-h0", f"{name}-h1", "pmix"):
             (place / folder).mkdir()
         (place / "slurm.conf").write_text(SETTINGS.format(place=place, name=name))
+        # The site's program, as if Marline were installed: it acts on jobs with MARLINE_MPI alone.
+        prolog = place / "task-prolog"
+        prolog.write_text(f"#!/bin/sh\nexport PATH={labs.MARLINE.parent}:$PATH "
+                          f"MARLINE_PROVIDER_DIR={labs.PROVIDER_DIR}\n"
+                          f"exec {labs.ROOT}/packaging/slurm/task-prolog\n")
+        prolog.chmod(0o755)
+        plugin, command = place / "spank_marline.so", place / "marline"
+        built = subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", plugin,
+                                labs.ROOT / "packaging/slurm/spank_marline.c"], capture_output=True, text=True)
+        assert built.returncode == 0, built.stderr
+        command.write_text(f'#!/bin/sh\nMARLINE_PROVIDER_DIR={labs.PROVIDER_DIR} exec {labs.MARLINE} "$@"\n')
+        command.chmod(0o755)
+        (place / "plugstack.conf").write_text(f"required {plugin} {command}\n")
         # Slurm need not use the machine's cgroups, which may not be mounted.
         (place / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         # Hosts of a lab share /tmp, where Slurm's PMIx servers would collide.

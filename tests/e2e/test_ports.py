@@ -94,3 +94,40 @@ def test_a_range_that_is_too_small_is_named(lab, stress, mpich):
     result = lab.run(mpich, stress(mpich, *RING), n=4, env=env, options=["--no-shm"])
     assert not result.ok, result.tail()
     assert result.find("all ports of FI_MARLINE_PORTS=20000-20000 are taken"), result.tail()
+
+
+# Marks of packets, by ports alone: of those to a port of the range, and of those of a connection back
+# from one. docs/launchers.md has the same rules for sites.
+MARKS = f"""table inet marks {{
+  chain leaves {{
+    type route hook output priority mangle;
+    oifname "rail*" udp dport {RANGE} ip dscp set af41
+    oifname "rail*" tcp dport {RANGE} ip dscp set af41
+    oifname "rail*" tcp sport {RANGE} ip dscp set af41
+  }}
+  chain arrives {{
+    type filter hook input priority 0;
+    iifname "rail*" meta l4proto {{ tcp, udp }} ip dscp af41 counter comment "marked"
+    iifname "rail*" meta l4proto {{ tcp, udp }} ip dscp != af41 counter comment "plain"
+  }}
+}}"""
+
+
+@pytest.mark.parametrize("rails", ["udp:rail0,udp:rail1", "tcp:rail0,tcp:rail1"])
+def test_a_host_marks_the_packets_of_jobs_for_switches(lab, stress, mpich, rails):
+    """Every packet on the wire carries the traffic class that the hosts' rules give to the range."""
+    for host in ("h0", "h1"):
+        made = lab.exec(host, "nft", MARKS)
+        assert made.returncode == 0, made.stderr
+    try:
+        env = {"FI_MARLINE_PORTS": RANGE, "FI_MARLINE_RAILS": rails}
+        result = lab.run(mpich, stress(mpich, *RING), env=env)
+        rules = "".join(lab.exec(host, "nft", "list", "table", "inet", "marks").stdout for host in ("h0", "h1"))
+    finally:
+        for host in ("h0", "h1"):
+            lab.exec(host, "nft", "delete", "table", "inet", "marks")
+    assert result.ok and result.find("^stress ok"), result.tail()
+    packets = {"marked": 0, "plain": 0}
+    for count, name in re.findall(r'counter packets (\d+) bytes .* comment "(\w+)"', rules):
+        packets[name] += int(count)
+    assert packets["marked"] > 0 and packets["plain"] == 0, f"{packets}\n{result.tail()}"

@@ -39,6 +39,51 @@ def test_mpirun_in_an_allocation(slurm, stress, openmpi):
     carried(result)
 
 
+@pytest.mark.parametrize("name, pmi", [("mpich", "pmi2"), ("openmpi", "pmix")])
+def test_the_prolog_of_a_site(slurm, stress, name, pmi):
+    """The job's line has no word of Marline; a variable asks for it."""
+    mpi = labs.MPIS[name]
+    words = ["srun", "-N2", "-n2", f"--mpi={pmi}", *stress(mpi, *RING)]
+    result = slurm.run(*words, env={**RAILS, **mpi.env, "MARLINE_MPI": mpi.mpiexec})
+    assert result.find("^stress ok"), result.tail()
+    carried(result)
+
+
+def test_the_prolog_leaves_other_jobs_alone(slurm):
+    result = slurm.run("srun", "-N2", "-n2", "/usr/bin/env")
+    assert result.ok and result.find("^SLURM_PROCID=1"), result.tail()
+    assert not result.find("^(FI_|MPIR_|OMPI_|LD_PRELOAD)"), result.tail()
+
+
+def test_the_prolog_stops_a_job_whose_mpi_is_not_there(slurm):
+    """Rather than let it run over another transport."""
+    result = slurm.run("srun", "-N2", "-n2", "/bin/echo", "ran", env={"MARLINE_MPI": "/nowhere"})
+    assert not result.ok and not result.find("^ran"), result.tail()
+
+
+@pytest.mark.parametrize("name, pmi", [("mpich", "pmi2"), ("intel", "pmi2"), ("openmpi", "pmix")])
+def test_an_option_of_srun(slurm, stress, name, pmi):
+    """The SPANK plug-in sets up the ranks."""
+    mpi = labs.MPIS[name]
+    words = ["srun", f"--marline={mpi.mpiexec}", "-N2", "-n2", f"--mpi={pmi}", *stress(mpi, *RING)]
+    result = slurm.run(*words, env={**RAILS, **mpi.env})
+    assert result.find("^stress ok"), result.tail()
+    carried(result)
+
+
+def test_the_option_finds_the_mpi_on_the_path(slurm, stress, mpich):
+    words = ["srun", "--marline", "-N2", "-n2", "--mpi=pmi2", *stress(mpich, *RING)]
+    result = slurm.run(*words, env={**RAILS, "PATH": f"{mpich.mpiexec}/bin:/usr/bin:/bin"})
+    assert result.find("^stress ok"), result.tail()
+    carried(result)
+
+
+def test_the_option_stops_a_job_whose_mpi_is_not_there(slurm):
+    result = slurm.run("srun", "--marline=/nowhere", "-N2", "-n2", "/bin/echo", "ran")
+    assert not result.ok and not result.find("^ran"), result.tail()
+    assert result.find("/nowhere"), result.tail()
+
+
 def script(slurm, program):
     words = ["/usr/bin/env", "FI_MARLINE_RAILS=rail0,rail1", *EXEC, *program]
     return "srun --exact -N2 -n2 --mpi=pmi2 " + " ".join(map(str, words))
