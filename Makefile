@@ -101,9 +101,9 @@ check-aarch64:
 test-aarch64:
 	scripts/aarch64 test $(TARGET)/aarch64
 
-# `make build` with the example that the tests count instructions of: in a command of its own, all
-# crates would be compiled once more, for executables only.
-eager: EXAMPLES := -p marline-engine --lib --bins --example eager
+# `make build` with the example that the tests count instructions of, and the strangers' toolbox: in a
+# command of its own, all crates would be compiled once more, for executables only.
+eager: EXAMPLES := -p marline-engine -p marline-strangers --lib --bins --example eager
 eager: build
 
 test-e2e: deps eager programs

@@ -39,7 +39,8 @@ DIFFERENCES = {
 @pytest.mark.parametrize("rails", ["rail0", "tcp:rail0", "shm"])
 @pytest.mark.parametrize("case", DIFFERENCES)
 def test_differing_keys_end_a_job(lab, stress, mpich, rails, case):
-    """Each rank names the difference, and the job ends, long before a peer timeout."""
+    """A rank names the difference, and the job ends, long before a peer timeout. (The launcher may end
+    the other rank before that has found the difference.)"""
     first, second, here, there = DIFFERENCES[case]
     program = " ".join(shlex.quote(str(word)) for word in stress(mpich, "--iterations", 1))
     script = f"if [ $PMI_RANK = 0 ]; then {first}; else {second}; fi; exec {program}"
@@ -47,6 +48,6 @@ def test_differing_keys_end_a_job(lab, stress, mpich, rails, case):
     env = {"FI_MARLINE_RAILS": rails, "FI_MARLINE_PEER_TIMEOUT_MS": 120_000}
     result = lab.run(mpich, ["sh", "-c", script], n=2, env=env, options=options, timeout=60)
     assert not result.timed_out and result.code != 0, result.tail()
-    assert result.find(here) and result.find(there), result.tail()
+    assert result.find(here) or result.find(there), result.tail()
     for key in KEYS:
         assert key not in result.out, "a key is never shown"

@@ -34,7 +34,7 @@ OWN_NAMES = ("hello", "rts", "call", "read", "put")
 def only_marline(provider):
     if provider != "marline":
         pytest.skip("it is about Marline's packets")
-    assert STRANGER.exists(), "the stranger's toolbox is missing: run `make build`"
+    assert STRANGER.exists(), "the stranger's toolbox is missing: run `make eager`"
 
 
 @pytest.fixture(scope="module")
