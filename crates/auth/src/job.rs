@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_key_is_read_as_it_was_written() {
-        let key = JobKey::new(core::array::from_fn(|at| 37 * at as u8));
+        let key = JobKey::new(core::array::from_fn(|at| (at as u8).wrapping_mul(37)));
         let text = key.to_hex();
         let read = JobKey::from_hex(&format!(" {}\n", *text)).unwrap();
         assert_eq!(*read.to_hex(), *text);

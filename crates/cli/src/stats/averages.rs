@@ -114,7 +114,7 @@ mod tests {
             peers: vec![peer],
             ..JobPage::default()
         };
-        page.process.reliability_bytes_max = 100 * messages;
+        page.process.reliability_bytes_max = messages.saturating_mul(100);
         page.process.sizes_to_64 = messages;
         page
     }

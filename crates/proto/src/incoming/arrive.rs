@@ -45,7 +45,9 @@ impl Incoming {
             return Err(DropReason::Invalid);
         }
         let cost = Credit::cost(f.total);
-        let room = ctx.has_room(peer, cost, EAGER_BOUNDS);
+        let head = f.head.as_ref();
+        let share = ctx.has_share(peer, cost) || self.is_awaited(ctx, peer, number, head);
+        let room = share && ctx.has_room(cost, EAGER_BOUNDS);
         if !room && !ctx.cfg.errs(Mutation::Hoard) {
             return Err(DropReason::NoMemory);
         }
@@ -59,6 +61,25 @@ impl Incoming {
         }
         ctx.use_credit(peer, cost);
         Ok(Some(key))
+    }
+
+    /// Returns whether the peer's next message in order is awaited: messages after it have arrived,
+    /// or a posted receive accepts it. A stranger's is held even beyond the memory of strangers,
+    /// one for each, since what fills that memory may wait for it.
+    #[cold]
+    fn is_awaited(
+        &mut self,
+        ctx: &Context<'_>,
+        peer: PeerId,
+        number: u64,
+        head: Option<&MsgHead>,
+    ) -> bool {
+        let Some(conn) = ctx.conn(peer).filter(|c| c.rx.next_match == number) else {
+            return false;
+        };
+        let later = conn.rx.inbound.range(number + 1..).next().is_some();
+        let message = head.filter(|head| !is_rpc(head));
+        later || message.is_some_and(|head| self.receives.locate(peer, head).is_some())
     }
 
     pub(crate) fn take_fragment(
@@ -231,7 +252,8 @@ impl Incoming {
             return Err(DropReason::Invalid);
         }
         let cost = Credit::cost(0);
-        if !ctx.has_room(peer, cost, REQUEST_BOUNDS) {
+        let share = ctx.has_share(peer, cost) || self.is_awaited(ctx, peer, number, Some(head));
+        if !share || !ctx.has_room(cost, REQUEST_BOUNDS) {
             return Err(DropReason::NoMemory);
         }
         let mut inbound = new_inbound(peer, number, head.total, InboundState::Held);

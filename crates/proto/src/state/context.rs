@@ -89,11 +89,15 @@ impl Context<'_> {
 
     /// Returns whether a message of this cost may be held, within this multiple of the bound on
     /// unexpected memory.
-    pub(crate) fn has_room(&self, peer: PeerId, cost: u64, bounds: u64) -> bool {
-        let fits = self.stats.unexpected_bytes + cost <= bounds * self.cfg.unexpected_bytes;
+    pub(crate) fn has_room(&self, cost: u64, bounds: u64) -> bool {
+        self.stats.unexpected_bytes + cost <= bounds * self.cfg.unexpected_bytes
+    }
+
+    /// Returns whether a message of this cost is within the bound on strangers' memory, if the peer
+    /// is a stranger.
+    pub(crate) fn has_share(&self, peer: PeerId, cost: u64) -> bool {
         let directory = &self.directory;
-        let of_strangers = || directory.admission.has_room(self.cfg, cost);
-        fits && (directory.is_named(peer) || of_strangers())
+        directory.is_named(peer) || directory.admission.has_room(self.cfg, cost)
     }
 
     /// Charges a message for memory.

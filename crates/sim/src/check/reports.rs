@@ -428,7 +428,9 @@ impl World {
         let ep = &mut self.eps[e as usize];
         ep.torn_down.push(other);
         ep.plain.tear_down(other, &self.truth.msgs);
-        for handle in ep.plain.tell() {
+        // The death of a peer whose address was never inserted ends no receive from any source.
+        let named = ep.addrs.contains_key(&other);
+        for handle in if named { ep.plain.tell() } else { Vec::new() } {
             if let Some(recv) = ep.recv_mut(handle) {
                 recv.lost_with_sender = true;
             }
