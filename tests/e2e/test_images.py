@@ -54,7 +54,7 @@ def test_the_image_of_the_deb(podman, stress, mpich, tmp_path):
     seen = f"--volume={labs.PROGRAMS.resolve()}:/programs:ro"
     program = stress(mpich, "--phases", "ring", "--iterations", 2)
     words = " ".join(map(str, ["/programs/mpich/stress", *program[1:]]))
-    said = podman(f"p run --rm --cgroups=disabled --network=host -e FI_MARLINE_RAILS=lo {seen} marline "
+    said = podman(f"p run --rm --cgroups=disabled --network=host -e FI_MARLINE_RAILS=lo -e LD_LIBRARY_PATH=/opt/mpi/lib {seen} marline "
                   f"marline run --no-shm --require -- mpiexec -n 2 {words}", 600)
     carried(said)
     said = podman("p run --rm --cgroups=disabled --network=none marline sh -c "
