@@ -26,7 +26,7 @@ KEY_OF_ANOTHER_JOB = "f0112233445566778899aabbccddeeff" * 2
 OTHER, VICTIM = "10.100.0.3", "10.100.0.2"
 # More memory than this is a leak: strangers may have a few MiB, and the job's own varies.
 GROWTH_KIB = 24 << 10
-# A full table of 4,096 strangers, with what they are sent: some 9 KiB each.
+# Bound for a full table of 4,096 strangers (docs/design/bounds.md); 10,000 would exceed it.
 FULL_TABLE_KIB = 64 << 10
 PEERS_NAMES = ("bye", "jump", "rails", "future")
 OWN_NAMES = ("hello", "rts", "call", "read", "put")

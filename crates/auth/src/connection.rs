@@ -26,9 +26,9 @@ impl core::fmt::Debug for ConnectionKeys {
 /// The keys of one connection.
 #[derive(Debug)]
 pub struct PairOfKeys {
-    /// Of frames from the end that has connected.
+    /// Key of frames from the end that connected.
     pub of_connector: FrameKey,
-    /// Of frames from the end that has accepted.
+    /// Key of frames from the end that accepted.
     pub of_acceptor: FrameKey,
 }
 

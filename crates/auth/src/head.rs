@@ -6,7 +6,7 @@ use hkdf::Hkdf;
 use sha2::Sha256;
 use zeroize::Zeroize;
 
-/// One direction between two lives of endpoints, as every packet's header names it. Ids and tokens
+/// A direction between two lives of endpoints, as every packet's header names it. Ids and tokens
 /// are random in each life, so a key never serves two lives of either end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Direction {

@@ -260,8 +260,8 @@ impl Mpi {
         (result == SUCCESS).then_some(all)
     }
 
-    /// As [`Mpi::agree`], but if a rank dies meanwhile all survivors get the same outcome, if the
-    /// MPI can do that.
+    /// Agrees like [`Mpi::agree`]; if a rank dies meanwhile, all survivors get the same outcome,
+    /// where the MPI can do that.
     pub fn agree_for_all(&self, comm: Handle, own: c_int) -> Agreement {
         let Some(survival) = &self.survival else {
             return match self.agree(comm, own) {

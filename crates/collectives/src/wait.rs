@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(stops(Err(7), false), Stop::Code(7));
     }
 
-    /// One test for all cases, since the number of due yields is global.
+    /// All cases are in this test, since the number of due yields is global.
     #[test]
     fn a_poll_result_is_used_before_the_next_yield() {
         assert_eq!(looks(4, true, 3), ("lolol".into(), OFFERS - 2));

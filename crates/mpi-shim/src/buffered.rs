@@ -104,7 +104,7 @@ pub unsafe fn made(request: Handle, send: Option<(Send, MakeFn)>) {
 }
 
 /// # Safety
-/// As for [`made`].
+/// The conditions of [`made`] hold.
 unsafe fn keep(mpi: &OpenMpi, request: Handle, send: Option<(Send, MakeFn)>) {
     SOME.store(true, Ordering::Relaxed);
     let mut requests = requests();

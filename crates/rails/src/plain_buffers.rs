@@ -31,7 +31,7 @@ impl PlainBuffers {
         }
     }
 
-    /// As [`TxBuffers::lend`].
+    /// Lends a buffer (see [`TxBuffers::lend`]).
     #[inline]
     pub fn lend(&mut self) -> Option<BufId> {
         let free = self.all.iter().position(|b| b.0 == BufState::Free);

@@ -279,7 +279,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// These members if they are few enough to be named; otherwise none, which stands for all.
+    /// Names the members if they are few enough; otherwise none, which stands for all.
     pub fn of(members: &[u16]) -> Asked {
         let mut asked = Asked::default();
         if let Some(slots) = asked.members.get_mut(..members.len()) {

@@ -30,7 +30,7 @@ pub fn base_dir() -> Result<PathBuf, String> {
         },
     };
     let bad = |why: &str| format!("{STATE_DIR_VARIABLE}={}: {why}", dir.display());
-    // One canonical name per directory, since the environment of a lab's processes contains it.
+    // A directory has one canonical name, since the environment of a lab's processes contains it.
     let dir = std::path::absolute(&dir).map_err(|e| bad(&e.to_string()))?;
     let name = dir.file_name().ok_or_else(|| bad("no name of a directory"));
     let name = name?.to_owned();

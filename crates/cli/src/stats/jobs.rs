@@ -135,8 +135,8 @@ mod tests {
         assert_eq!(jobs[1].summary.processes, 0);
     }
 
-    /// As in Open MPI 5, whose ranks send by the second of two endpoints, or use one endpoint for
-    /// windows and the other for messages.
+    /// Ranks of Open MPI 5 send by the second of two endpoints, or use one endpoint for windows and
+    /// the other for messages.
     #[test]
     fn processes_in_touch_by_any_of_their_endpoints_are_one_job() {
         let all = vec![

@@ -349,7 +349,7 @@ impl Settings {
     }
 }
 
-/// As [`Settings::rail_timeout_ms`].
+/// Value of [`Settings::rail_timeout_ms`].
 const RAIL_TIMEOUT_MS: u64 = 5_000;
 
 /// Bit of a setting in [`Settings::given`].

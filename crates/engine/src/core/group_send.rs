@@ -7,8 +7,8 @@ use marline_proto::group::{Packet, To};
 use marline_proto::Dest;
 use marline_rails::{LinkId, RailTx, SendOutcome};
 
-/// One in this many unicast sends to a member avoids the rail on which the member was heard last,
-/// if there is another: a rail that receives need not carry packets in the other direction.
+/// Number of unicast sends to a member of which one avoids the rail on which the member was heard
+/// last, if there is another: a rail that receives need not carry packets in the other direction.
 const OTHER_RAIL_EVERY: usize = 4;
 
 impl<S: System> Core<S> {

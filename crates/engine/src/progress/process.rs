@@ -27,7 +27,7 @@ pub(crate) fn leave(shared: &Arc<Shared<Process>>) {
     }
 }
 
-/// As `ProgressThread::set_alarm`.
+/// Sets the alarm of the process's thread (`ProgressThread::set_alarm`).
 pub(crate) fn alarm() {
     if let Some(registry) = THREAD.get() {
         registry.set_alarm();

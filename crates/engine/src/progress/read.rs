@@ -13,7 +13,7 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// As `Engine::look`.
+    /// Calls `Engine::look`.
     pub(crate) fn look(&self) {
         if !self.is_forked() {
             drop(self.poll(false));

@@ -194,8 +194,7 @@ pub(crate) enum Verb {
     Atomics,
 }
 
-/// Of an atomic: the response carries the old values. Of the end of an operation: the operation was
-/// a read.
+/// The response to an atomic carries the old values, or the operation that ended was a read.
 pub(crate) const FETCHES: u8 = 1;
 /// The request carries remote CQ data.
 pub(crate) const HAS_DATA: u8 = 2;
@@ -216,8 +215,8 @@ pub(crate) struct Word {
     pub op: u8,
     /// [`FETCHES`], [`HAS_DATA`], [`COMPARES`], [`PART`], [`MORE`].
     pub flags: u8,
-    /// Of an atomic: number of elements. Of the data of a write: bytes of that write. Of a
-    /// response: not 0 if the request was refused.
+    /// Number of elements of an atomic; bytes of a write, if this is its data; not 0 in a response
+    /// if the request was refused.
     pub count: u32,
 }
 

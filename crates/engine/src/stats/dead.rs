@@ -12,7 +12,7 @@ use std::collections::HashMap;
 pub struct DeadPeer {
     /// Endpoint number of the process; of several, the one declared dead first.
     pub endpoint: u64,
-    /// One address of the process.
+    /// An address of the process.
     pub address: String,
     /// Rank of the process, if its own page is among the pages and has it.
     pub rank: Option<u32>,

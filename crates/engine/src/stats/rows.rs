@@ -72,7 +72,7 @@ record! {
     PeerRow {
         /// The peer's endpoint number.
         endpoint: u64,
-        /// One address of the peer.
+        /// An address of the peer.
         address: String,
         /// State of the peer.
         state: PeerState,
@@ -86,7 +86,7 @@ record! {
 }
 
 record! {
-    /// One engine's page.
+    /// The page of an engine.
     JobPage {
         /// Number of the `marline run` that started the process, if any.
         run: Option<u64>,

@@ -142,7 +142,7 @@ pub enum Mutation {
     AnyKey,
     /// Lost RPCs and lost replies are not retransmitted.
     ForgetRpcs,
-    /// Of the operations that share an RPC, only the first is done.
+    /// Only the first of the operations that share an RPC is done.
     ForgetAggregated,
     /// An operation in parts ends with its first part.
     EndWithPart,

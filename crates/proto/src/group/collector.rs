@@ -155,7 +155,7 @@ impl Group {
         };
         self.stats.heard += 1;
         let (base, next) = (sending.base, sending.next);
-        // One rail that is late or lost says nothing about the others.
+        // A single rail that is late or lost says nothing about the others.
         let part = 2 * self.networks.all().count().max(1) as u32;
         let heavy = gaps.of >= LOSSY_OF
             && gaps.missing as u32 * part >= gaps.of as u32 * (part - 1)

@@ -199,7 +199,7 @@ pub(super) struct Sending {
     pub(super) unreachable: BTreeMap<u16, Doubt>,
     /// Time of the next question to members without multicast, after probes.
     pub(super) question_at: u64,
-    /// One of the members lost much recently.
+    /// True if a member lost much recently.
     pub(super) lossy: bool,
     /// Time of the last report of that.
     pub(super) lossy_at: u64,

@@ -10,7 +10,7 @@ use marline_wire::AckFlags;
 
 /// Longest pause between repeated NACKs; pauses double up to it.
 const NACK_PAUSE_MAX_NS: u64 = 10_000_000;
-/// One NACK in this many goes to the root, since the collector may be missing the chunk too, or be
+/// Number of NACKs of which one goes to the root: the collector may be missing the chunk too, or be
 /// dead.
 const TRIES_PER_ROOT: u32 = 3;
 /// Without NACKs, members delay an acknowledgement by this many round trips so that it covers more.

@@ -50,7 +50,7 @@ impl Path {
         let doubted = match self.state() {
             PathState::Unproven => self.pto.backoff() >= LONE_AFTER,
             PathState::Down => lost || !self.health.is_isolated(),
-            // One probe in four, so that a silent peer gets few extra packets.
+            // Every fourth probe: a silent peer gets few extra packets.
             _ => (self.doubtful() && self.pto.backoff() % 4 == 2) || self.mtu.wants_short_probe(),
         };
         self.probing.is_requested() && doubted

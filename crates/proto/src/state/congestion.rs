@@ -266,7 +266,7 @@ impl Congestion {
         }
     }
 
-    /// As `drains_ns`, but at `assumed_bytes_per_s` if there is no rate sample.
+    /// The result of `drains_ns`, at `assumed_bytes_per_s` if there is no rate sample.
     pub(crate) fn drains_or_ns(&self, in_flight: u64, assumed_bytes_per_s: u64) -> u64 {
         match in_flight {
             ..RATE_BYTES_MIN => 0,

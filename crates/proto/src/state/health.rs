@@ -179,7 +179,7 @@ impl Health {
         self.comparison.as_ref()
     }
 
-    /// As `comparison`, for changing it.
+    /// The running comparison, for changing it.
     #[inline]
     pub(crate) fn comparison_mut(&mut self) -> Option<&mut Comparison> {
         self.comparison.as_mut()

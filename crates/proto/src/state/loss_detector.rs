@@ -180,7 +180,7 @@ impl LossDetector {
         self.native.as_deref()
     }
 
-    /// As `native`, for changing it.
+    /// The state of `native`, for changing it.
     #[inline]
     pub(crate) fn native_mut(&mut self) -> Option<&mut Native> {
         self.native.as_deref_mut()

@@ -154,7 +154,7 @@ unsafe fn padded(at: *const u8, len: usize) -> [u8; ADDRESS_LEN] {
 /// begins with the scheme's text, which no pointer does. `None` if the memory is not readable.
 ///
 /// # Safety
-/// As for [`Form::read`], except that the array's pointers need not be valid.
+/// The conditions of [`Form::read`], except that the array's pointers need not be valid.
 unsafe fn nth_text(addresses: *const c_void, at: usize) -> Option<Vec<u8>> {
     let scheme = names::SCHEME.as_bytes();
     let text = |from: *const u8| caller_memory::text(from, TEXT_ROOM);
@@ -240,7 +240,7 @@ pub(crate) fn text_of(blob: &[u8; ADDRESS_LEN]) -> String {
 }
 
 /// # Safety
-/// As for [`Form::write`].
+/// The conditions of [`Form::write`] hold.
 unsafe fn copy(bytes: &[u8], out: *mut u8, out_len: *mut usize) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
@@ -254,7 +254,7 @@ unsafe fn copy(bytes: &[u8], out: *mut u8, out_len: *mut usize) -> bool {
 /// Copies a text and its terminating zero; truncation as in [`Form::write`].
 ///
 /// # Safety
-/// As for [`Form::write`].
+/// The conditions of [`Form::write`] hold.
 pub(crate) unsafe fn copy_text(text: &str, out: *mut u8, out_len: *mut usize) -> bool {
     let bytes = [text.as_bytes(), &[0]].concat();
     // SAFETY: the caller's promise.

@@ -123,7 +123,7 @@ pub(crate) unsafe fn ep_of<'a>(fid: *mut fid_ep) -> &'a Ep {
 /// Like [`ep_of`], for control calls: libfabric forbids any concurrent call on the endpoint.
 ///
 /// # Safety
-/// As for [`ep_of`], and no other call on the endpoint runs.
+/// The conditions of [`ep_of`] hold, and no other call on the endpoint runs.
 pub(crate) unsafe fn ep_of_mut<'a>(fid: *mut fid) -> &'a mut Ep {
     // SAFETY: the caller's promise.
     unsafe { &mut *fid.cast::<Ep>() }

@@ -137,7 +137,7 @@ fn numbers(datatype: c_int, op: c_int) -> Result<(u8, u8), Errno> {
 /// `fi_atomicmsg` and its variants.
 ///
 /// # Safety
-/// As for [`submit`], and `msg` is valid.
+/// The conditions of [`submit`] hold, and `msg` is valid.
 unsafe fn message(
     ep: *mut fid_ep,
     kind: AtomicKind,
@@ -173,7 +173,7 @@ unsafe fn message(
 /// An operation with one remote segment.
 ///
 /// # Safety
-/// As for [`submit`].
+/// The conditions of [`submit`] hold.
 unsafe fn pieces(
     ep: *mut fid_ep,
     (kind, datatype, op): (AtomicKind, c_int, c_int),

@@ -181,7 +181,7 @@ impl Cq {
     /// Writes entries in the queue's format, beginning at index `at`.
     ///
     /// # Safety
-    /// As for [`Cq::take`].
+    /// The conditions of [`Cq::take`] hold.
     unsafe fn put(
         &self,
         batch: &[Completion],
@@ -246,7 +246,7 @@ impl Cq {
     /// Like [`Cq::take`], sleeping up to `timeout_ms` (negative: for ever) for the first entry.
     ///
     /// # Safety
-    /// As for [`Cq::take`].
+    /// The conditions of [`Cq::take`] hold.
     unsafe fn take_or_sleep(
         &self,
         buf: *mut c_void,

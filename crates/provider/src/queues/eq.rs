@@ -117,7 +117,7 @@ unsafe fn take(
 /// Like [`take`], waiting up to `timeout` for an event.
 ///
 /// # Safety
-/// As for [`take`].
+/// The conditions of [`take`] hold.
 unsafe fn take_within(
     eq: &Eq,
     timeout: Duration,

@@ -32,7 +32,7 @@ unsafe fn is_ready(fid: *mut fid) -> Result<bool, Errno> {
 /// Hands progress to the progress thread before the application sleeps on this object.
 ///
 /// # Safety
-/// As for [`is_ready`].
+/// The conditions of [`is_ready`] hold.
 unsafe fn leave(fid: *mut fid) {
     // SAFETY: the class says what it is.
     unsafe {
@@ -88,7 +88,7 @@ struct Member {
 /// The use count of a queue or counter; `None` for objects that a poll set cannot contain.
 ///
 /// # Safety
-/// As for [`is_ready`].
+/// The conditions of [`is_ready`] hold.
 unsafe fn users(fid: *mut fid) -> Option<Arc<()>> {
     // SAFETY: the class says what it is.
     unsafe {

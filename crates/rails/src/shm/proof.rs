@@ -37,7 +37,7 @@ pub(super) enum Step {
     Proven(Option<Words>),
 }
 
-/// One end of a connection until the other end has proven itself.
+/// This end of a connection until the other end has proven itself.
 pub(super) struct Prover {
     ours: Challenge,
     /// The acceptor's rail.
@@ -55,7 +55,7 @@ pub(super) struct Nameless {
 }
 
 impl Prover {
-    /// One end of a connection to the rail `to`.
+    /// This end of a connection to the rail `to`.
     pub(super) fn new(to: ShmAddr, accepted: bool) -> Result<Prover, Errno> {
         let words = [sys::random()?, sys::random()?];
         Ok(Prover {

@@ -68,7 +68,7 @@ impl DirectWrite for UdpTx {
 }
 
 impl UdpTx {
-    /// As [`DirectWrite::damaged`].
+    /// Handles a damaged write (see [`DirectWrite::damaged`]).
     #[cold]
     fn doubt(&mut self) {
         self.doubts += DOUBT;
@@ -79,7 +79,7 @@ impl UdpTx {
         }
     }
 
-    /// As [`DirectWrite::write_direct`].
+    /// Sends a write (see [`DirectWrite::write_direct`]).
     fn send_direct(
         &mut self,
         link: LinkId,

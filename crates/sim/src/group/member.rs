@@ -1,4 +1,4 @@
-//! One process's part in one group: the real group, its memory, and the bytes of its packets.
+//! The part of a process in a group: the real group, its memory, and the bytes of its packets.
 
 use super::memory::{Memory, ALGORITHM};
 use marline_checksum::{crc32c, sum};

@@ -115,7 +115,7 @@ pub struct GroupSetup {
     pub early_max: u64,
     /// See `copy_max`.
     pub keep_max: u64,
-    /// As `copy_max`; may differ from the real round trip.
+    /// See `copy_max`; the assumed round trip may differ from the real one.
     pub round_trip_ns: u64,
     /// Chunks leave at the rate of the rail.
     pub paced: bool,

@@ -24,7 +24,7 @@ pub enum Verbs {
 pub(crate) const ENDED: DownReason = DownReason::Closed;
 pub(crate) const BROKEN: DownReason = DownReason::Broken(104); // ECONNRESET
 
-/// One end of a connection: endpoint and rail here, rail and port at the other end.
+/// The end of a connection: endpoint and rail here, rail and port at the other end.
 pub(crate) type End = (u32, usize, (usize, usize), u16);
 
 /// A direction from one rail to another; each rail is a host and an index.

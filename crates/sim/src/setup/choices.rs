@@ -37,7 +37,7 @@ pub struct PacketFaults {
     pub reorder: u32,
     /// Longest delay.
     pub reorder_ns: u64,
-    /// One bit of the head is flipped.
+    /// A bit of the head is flipped.
     pub corrupt_head: u32,
     /// One bit of a payload or padding flips.
     pub corrupt_payload: u32,
