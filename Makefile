@@ -5,11 +5,11 @@ export MARLINE_MPI_DIR
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # `make build PROFILE=quick` compiles changed crates alone, for editing and testing.
 PROFILE ?= release
-# Two tests at once: most of them wait for a fault to begin or to end.
-PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini -n 2 --dist worksteal
+# Three tests at once: most of them wait for a fault to begin or to end.
+PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini -n 3 --dist worksteal
 
-.PHONY: test-packages portable deb rpm wheel dist recipes install uninstall deps build guided programs eager demo test space test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
-	bench-blackhole bench-gap bench-unlike bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma \
+.PHONY: test-packages test-old portable deb rpm wheel dist recipes install uninstall deps build guided programs eager demo test space test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
+	bench-blackhole bench-gap bench-unlike bench-auth bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma \
 	detect mutations soak-seeds lint fuzz clean \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
@@ -107,7 +107,13 @@ eager: EXAMPLES := -p marline-engine -p marline-strangers --lib --bins --example
 eager: build
 
 test-e2e: deps eager programs
-	$(PYTEST) tests/e2e -m "not soak and not packages"
+	$(PYTEST) tests/e2e -m "not soak and not packages and not old"
+
+# Jobs in which half of the ranks load the library of another revision.
+OLD ?= HEAD
+test-old: deps eager programs
+	scripts/old-provider $(OLD) build/old-provider $(TARGET)/old
+	MARLINE_OLD_PROVIDER_DIR=$(CURDIR)/build/old-provider $(PYTEST) tests/e2e -m old
 
 # What is installed, and started by others than us: packages, launchers, batch systems.
 test-packages: build portable programs
@@ -117,17 +123,20 @@ test-packages: build portable programs
 soak: deps nightly eager programs
 	PROPTEST_CASES=20000 cargo test --release --workspace --locked
 	$(MAKE) detect
-	$(PYTEST) tests/e2e -m "not packages"
+	$(PYTEST) tests/e2e -m "not packages and not old"
+	$(MAKE) test-old
 	$(MAKE) fuzz SECONDS_EACH=60
 	$(MAKE) miri
 	$(MAKE) sanitize
 	$(MAKE) soak-seeds
 
-# Simulated clusters without end, with new seeds each time: until one fails, or Ctrl-C.
+# Simulated clusters of every kind without end, with new seeds each time: until one fails, or Ctrl-C.
 soak-seeds:
-	sim=$$(scripts/guided sim $(TARGET)) || exit; a=$$(date +%s)000; while $$sim --seeds $$a..$$((a + 10000)) \
-		--min-packets 5000 --jobs $$(nproc) --failures build/failed-seeds.txt; do \
-		a=$$((a + 10000)); done; exit 1
+	sim=$$(scripts/guided sim $(TARGET)) || exit; a=$$(date +%s)000; while true; do \
+		for kind in "swarm --min-packets 5000" outages loss rails peers verbs native group; do \
+			$$sim --profile $$kind --seeds $$a..$$((a + 2000)) --jobs $$(nproc) \
+				--failures build/failed-seeds.txt || exit 1; \
+		done; a=$$((a + 2000)); done
 
 # Failure injection: millions of damaged packets; what each checksum missed, and what theory says.
 detect:
@@ -148,6 +157,9 @@ bench-gap: deps build programs
 
 bench-unlike: deps build programs
 	bench/unlike
+
+bench-auth: deps build programs
+	bench/auth
 
 bench-rails: deps build programs
 	bench/rails
@@ -188,9 +200,9 @@ bench-rma: deps build programs
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features marline-sim/staged --locked -- -D warnings
-	bash -n packaging/slurm/task-prolog scripts/install scripts/install-deps scripts/check-space scripts/aarch64 scripts/guided .ci/run
+	bash -n packaging/slurm/task-prolog scripts/install scripts/install-deps scripts/check-space scripts/aarch64 scripts/guided scripts/old-provider .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
-		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/progress bench/smax bench/checksums \
+		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/auth bench/progress bench/smax bench/checksums \
 		bench/apps bench/bcast bench/rma bench/crowd \
 		bench/*.py scripts/demo scripts/package tests/e2e/*.py
 
@@ -222,9 +234,9 @@ miri-wire: MIRI_MORE := -Zmiri-ignore-leaks
 miri-wire:
 	$(MIRI) -p marline-wire
 
-# The tests of its files; a whole node is the simulator's.
+# The tests of its files; whole nodes and groups are the simulator's.
 miri-proto:
-	$(MIRI) -p marline-proto --lib
+	$(MIRI) -p marline-proto --lib -- --skip group::tests::
 
 # The portable kernels.
 miri-checksum:

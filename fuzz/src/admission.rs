@@ -12,8 +12,8 @@ use marline_proto::{
     Config, Delivery, Event, LinkAsk, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source, Spans,
 };
 use marline_wire::{
-    Address, Answer, DirectHead, Frame, GroupPacket, Header, Hello, Packet, Question, RailList,
-    FIRST_ALGORITHM, PACKET_MAX, SLOT_UNKNOWN, TAG_LEN,
+    Address, Answer, DirectHead, Frame, GroupPacket, Header, Hello, HelloFields, Packet, Question,
+    RailList, Versions, FIRST_ALGORITHM, HEADER_LEN, PACKET_MAX, SLOT_UNKNOWN, TAG_LEN, VERSION,
 };
 
 const NODE: (u64, u32) = (0xa1, 7);
@@ -50,7 +50,7 @@ fn parse(data: &[u8]) {
         let crc = |_: &[u8]| sum;
         if let Ok(packet) = Packet::parse(data, crc) {
             let tag_len = packet.tag().map_or(0, |_| TAG_LEN);
-            assert!(packet.checked_head().len() + 4 + tag_len <= packet.wire_len());
+            assert!(packet.tagged_head().frames.len() + HEADER_LEN + tag_len <= packet.wire_len());
         }
         let _ = GroupPacket::parse(data, crc);
         let answer = Answer::parse(data, crc);
@@ -113,7 +113,7 @@ fn output(node: &mut Node, now: u64) -> Vec<Vec<u8>> {
 }
 
 impl Victim {
-    /// A node that its peer has greeted, and a receive from that peer.
+    /// A node that received HELLO of its peer, and a receive from that peer.
     fn new() -> Victim {
         let memory = Memories {
             verdict: Some(true),
@@ -177,7 +177,7 @@ impl Victim {
 
     /// Returns whether the node takes these bytes.
     fn receive(&mut self, bytes: &[u8]) -> bool {
-        // (Some frames are malformed.)
+        // Malformed frames never reach the node.
         let Ok(packet) = Packet::parse(bytes, crc32c) else {
             return false;
         };
@@ -200,7 +200,9 @@ impl Victim {
 
     fn take(&mut self, event: Event) {
         match event {
-            Event::RecvDone { handle, .. } | Event::RecvFailed { handle } => {
+            Event::RecvDone { handle, .. }
+            | Event::RecvFailed { handle }
+            | Event::RecvReleased { handle } => {
                 panic!("a stranger ends receive {handle}: {event:?}")
             }
             Event::PeerDead { peer, .. } => assert_ne!(peer, self.other.1, "{event:?}"),
@@ -273,6 +275,7 @@ fn packet(
     hosts: &[u8],
 ) -> Vec<u8> {
     let header = Header {
+        version: VERSION,
         algorithm: FIRST_ALGORITHM,
         dst_id: NODE.0,
         dst_token: NODE.1,
@@ -294,9 +297,13 @@ fn packet(
         algorithm: FIRST_ALGORITHM,
         algorithms: 1 << FIRST_ALGORITHM,
         reliable: true,
+        eager_puts: true,
         refused: false,
         credit: 1 << 18,
         revision: 0,
+        versions: Versions::OURS,
+        of_destination: None,
+        further: HelloFields::NONE,
         rails: RailList::write(&mut room, &rails),
     });
     let zeros = [0; PACKET_MAX];

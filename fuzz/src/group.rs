@@ -4,8 +4,8 @@ use crate::input::Input;
 use crate::packet::seal;
 use marline_checksum::crc32c;
 use marline_proto::group::{
-    AckFlags, Asked, Chunk, End, Gaps, Group, GroupConfig, GroupEvent, GroupHeld, Heard, Identity,
-    Scheme, Word,
+    AckFlags, Asked, Chunk, End, Frame, Gaps, Group, GroupConfig, GroupEvent, GroupHeld, Heard,
+    Identity, Scheme,
 };
 use marline_wire::{GroupPacket, GroupWriter, GROUP_HEAD_LEN, PACKET_MAX, PIECE_LEN, VERSION};
 use std::collections::BTreeSet;
@@ -31,17 +31,19 @@ pub fn group_packet(data: &[u8]) {
         return;
     };
     let mut again = vec![0; 2 * PACKET_MAX];
-    let mut writer = GroupWriter::new(&mut again);
-    assert!(packet.words().all(|word| writer.push(&word)));
+    let mut writer = GroupWriter::with_seal(&mut again, packet.seal());
+    assert!(packet.frames().all(|frame| writer.push(&frame)));
     let chunk = packet.chunk();
     let head = chunk.as_ref().map(|(chunk, sum, _)| (chunk, *sum));
     let len = writer.finish(&packet.head, head).expect("there is room");
     again.truncate(len);
     again.extend(chunk.iter().flat_map(|(_, _, payload)| payload.iter()));
+    again.extend(packet.tag().iter().flat_map(|tag| tag.to_le_bytes()));
     seal(&mut again);
     let read = GroupPacket::parse(&again, crc32c).expect("what we write parses");
     assert_eq!(read.head, packet.head);
-    assert!(read.words().eq(packet.words()));
+    assert_eq!((read.seal(), read.tag()), (packet.seal(), packet.tag()));
+    assert!(read.frames().eq(packet.frames()));
     assert_eq!(read.chunk(), chunk);
 }
 
@@ -119,8 +121,8 @@ impl Member {
                 self.posted += 1;
             }
             2 => {
-                let word = word(input);
-                group.handle_word(now, heard, &word);
+                let frame = frame(input);
+                group.handle_frame(now, heard, &frame);
             }
             3..=5 => {
                 let (chunk, ok) = (chunk(input), input.below(8) > 0);
@@ -138,7 +140,7 @@ impl Member {
                 group.handle_timeouts(self.now);
             }
             _ if input.below(16) == 0 => group.on_dead(now, from),
-            _ => drop(group.ride(now, from)),
+            _ => drop(group.piggyback(now, from)),
         }
     }
 
@@ -202,10 +204,10 @@ fn number(input: &mut Input<'_>) -> u64 {
     }
 }
 
-fn word(input: &mut Input<'_>) -> Word {
+fn frame(input: &mut Input<'_>) -> Frame {
     let root = input.below(6) as u16;
     match input.below(4) {
-        0 => Word::Ack {
+        0 => Frame::Ack {
             root,
             next: number(input),
             flags: AckFlags::of(input.any()),
@@ -218,17 +220,17 @@ fn word(input: &mut Input<'_>) -> Word {
                 let _ = gaps.push(first + input.below(130));
             }
             (gaps.missing, gaps.of) = (input.any(), input.any());
-            Word::Nack { root, gaps }
+            Frame::Nack { root, gaps }
         }
         2 => {
             let asked: Vec<u16> = (0..input.below(4)).map(|m| m as u16).collect();
-            Word::Tail {
+            Frame::Tail {
                 root,
                 next: number(input),
                 asked: Asked::of(&asked),
             }
         }
-        _ => Word::Probe,
+        _ => Frame::Probe,
     }
 }
 
@@ -252,7 +254,7 @@ fn chunk(input: &mut Input<'_>) -> Chunk {
     piece_of(chunk, input.pick(&[0, 0, 0, 1, 2, 3, 4, 255]))
 }
 
-/// A piece of a chunk, or what claims to be one; 0: the chunk.
+/// The chunk itself (`piece` 0), or its piece of that number, which may not exist.
 fn piece_of(chunk: Chunk, piece: u8) -> Chunk {
     let piece = Chunk { piece, ..chunk };
     let within = piece.within();

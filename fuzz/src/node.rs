@@ -12,8 +12,8 @@ use marline_proto::{
 };
 use marline_rails::UdpAddr;
 use marline_wire::{
-    Address, Frame, Header, Hello, Packet, RailAddr, RailList, RailWrites, HELLO_RAIL_BYTES_MAX,
-    PACKET_MAX, RAILS_MAX, VERSION,
+    Address, Frame, Header, Hello, HelloFields, Packet, RailAddr, RailList, RailWrites, Versions,
+    HELLO_RAIL_BYTES_MAX, PACKET_MAX, RAILS_MAX, VERSION,
 };
 
 const NODE_ID: u64 = 0xa1;
@@ -359,7 +359,9 @@ impl Bench {
                         self.memory.end(handle);
                     }
                 }
-                Event::ReadLost { handle } => self.memory.end(handle),
+                Event::ReadLost { handle } | Event::RecvReleased { handle } => {
+                    self.memory.end(handle)
+                }
                 Event::RecvFailed { handle } | Event::ReadDone { handle, .. } => {
                     // A read of zero bytes ends before it has memory.
                     if self.memory.buffers.contains_key(&handle) {
@@ -383,11 +385,8 @@ impl Bench {
                     len,
                     ..
                 } => {
-                    let memory = Granted {
-                        handle,
-                        offset,
-                        len,
-                    };
+                    #[rustfmt::skip]
+                    let memory = Granted { handle, offset, len };
                     self.memory.grant(inbound, memory);
                     self.node.registered_on(inbound, 1, inbound);
                 }
@@ -402,6 +401,7 @@ impl Bench {
                 | Event::PathShrank { .. } | Event::PathRerouted { .. } | Event::PeerMet { .. }
                 | Event::UnknownRailKind { .. }
                 | Event::PeerMismatch { .. }
+                | Event::PeerVersions { .. }
                 | Event::PeerUnreachable { .. } => {}
                 Event::PeerLeft { peer } => self.node.forget(peer),
             }
@@ -475,6 +475,7 @@ fn peer_id(n: u64) -> u64 {
 fn header(input: &mut Input<'_>, peer: u64) -> Header {
     let odd = |input: &mut Input<'_>| input.below(32) == 1;
     Header {
+        version: VERSION,
         algorithm: input.pick(&[1, 1, 2, 99]),
         dst_id: if odd(input) { 5 } else { NODE_ID },
         dst_token: if odd(input) { 5 } else { NODE_TOKEN },
@@ -509,9 +510,13 @@ fn hello<'a>(input: &mut Input<'_>, peer: u64, bytes: &'a mut [u8]) -> Frame<Hel
         algorithm,
         algorithms: 0b110,
         reliable: settings > 0,
+        eager_puts: settings % 2 == 1,
         refused: settings == 7,
         credit: input.pick(&[1 << 18, 0, u64::MAX, 20_000]),
         revision: input.pick(&[0, 0, 1, 2]),
+        versions: Versions::OURS,
+        of_destination: None,
+        further: HelloFields::NONE,
         rails: RailList::of(&bytes[..len]),
     })
 }

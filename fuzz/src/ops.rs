@@ -483,9 +483,9 @@ impl World {
                 #[rustfmt::skip]
                 Event::RecvFailed { .. } | Event::ReadLost { .. } | Event::PeerDead { .. }
                 | Event::PeerOver { .. } | Event::PeerMet { .. } | Event::UnknownRailKind { .. }
-                | Event::PeerUnreachable { .. } | Event::PeerMismatch { .. } => {
-                    panic!("{event:?} though both live, and speak to each other");
-                }
+                | Event::PeerUnreachable { .. } | Event::PeerMismatch { .. }
+                | Event::PeerVersions { .. } | Event::RecvReleased { .. } =>
+                    panic!("{event:?} though both live, and speak to each other"),
             }
         }
     }

@@ -3,7 +3,8 @@
 use marline_checksum::crc32c;
 use marline_rails::{pairing, show_addr, UdpAddr};
 use marline_wire::{
-    Address, Frame, HeadWriter, Header, Hello, Packet, RailAddr, HEADER_LEN, PACKET_MAX, VERSION,
+    Address, Frame, HeadWriter, Header, Hello, Packet, RailAddr, HEADER_LEN, PACKET_MAX, TAG_LEN,
+    VERSION,
 };
 
 /// Parses any bytes as a packet, unchanged and with corrected version and CRC so that the frames
@@ -50,7 +51,11 @@ fn rewrite(packet: &Packet<'_>) {
 pub(crate) fn write(header: &Header, frames: &[(Frame<Hello<'_>>, &[u8])]) -> Vec<u8> {
     // Twice the maximum: a parsed packet may lack the padding after its last payload.
     let mut bytes = vec![0; 2 * PACKET_MAX];
-    let mut writer = HeadWriter::new(&mut bytes, 2 * PACKET_MAX);
+    let tag_len = match header.flags & Header::FLAG_TAGGED {
+        0 => 0,
+        _ => TAG_LEN,
+    };
+    let mut writer = HeadWriter::with_tag(&mut bytes, 2 * PACKET_MAX, tag_len);
     let mut payloads = Vec::new();
     for (frame, payload) in frames {
         let slot = writer

@@ -38,13 +38,17 @@ def pytest_sessionstart(session):
 
 @pytest.fixture(autouse=True)
 def _turn(request, worker_id, tmp_path_factory):
-    """Runs a test marked `alone` while the other workers wait."""
+    """Runs a test marked `alone` while the other workers wait. It waits for their present tests alone:
+    the gate keeps them from beginning the next ones."""
     if worker_id == "master":
         yield
         return
-    with open(tmp_path_factory.getbasetemp().parent / "turn", "w") as turn:
+    folder = tmp_path_factory.getbasetemp().parent
+    with open(folder / "turn", "w") as turn, open(folder / "gate", "w") as gate:
         alone = request.node.get_closest_marker("alone")
+        fcntl.flock(gate, fcntl.LOCK_EX)
         fcntl.flock(turn, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
         yield
 
 
@@ -72,6 +76,7 @@ def lab(_shared_lab):
     """Two hosts, two rails, no faults."""
     _shared_lab.meet()
     yield _shared_lab
+    _shared_lab.end_jobs()
     _shared_lab.clear()
 
 
@@ -86,6 +91,7 @@ def wire_lab(_wire_lab):
     """As `lab`, without segmentation offload: faults hit single packets, as on a wire."""
     _wire_lab.meet()
     yield _wire_lab
+    _wire_lab.end_jobs()
     _wire_lab.clear()
 
 

@@ -112,12 +112,27 @@ def total(rails, column):
     return sum(rail[column] for rail in rails.values())
 
 
+# The kinds of rows of `marline stats --raw`, by how their lines begin.
+_ROWS = {"process": "  process:", "rail": "  rail ", "path": "    "}
+# Which kind of rows a name is counted in that several have: bytes as on the wire, not as in messages
+# (a peer's rows), and interfaces that were down, not paths that were given up.
+_COUNTED_IN = {"bytes_sent": "path", "bytes_received": "path", "downs": "rail", "unacked_packets_max": "process"}
+
+
+def raw(folder):
+    """The counters of all processes of a job (`FI_MARLINE_STATS_DIR`), object by object."""
+    words = [MARLINE, "stats", "--raw", folder]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
 def counters(folder):
     """The counters of all processes of a job (`FI_MARLINE_STATS_DIR`), summed by name."""
-    kept = subprocess.run([MARLINE, "stats", "--raw", folder], capture_output=True, text=True, check=True)
     sums = Counter()
-    for name, count in re.findall(r"\b(\w+)=(\d+)", kept.stdout):
-        sums[name] += int(count)
+    for line in raw(folder).splitlines():
+        kind = next((kind for kind, start in _ROWS.items() if line.startswith(start)), "peer")
+        for name, count in re.findall(r" (\w+)=(\d+)", line):
+            if _COUNTED_IN.get(name, kind) == kind:
+                sums[name] += int(count)
     return sums
 
 
@@ -138,6 +153,7 @@ class Lab:
 
     def __init__(self, name, hosts=2, rails=2, options=()):
         self.name, self.hosts, self.rails, self.options = name, hosts, rails, list(options)
+        self.jobs = []
 
     def __enter__(self):
         self.up()
@@ -165,6 +181,13 @@ class Lab:
     def fault(self, target, *words):
         """Makes a fault and returns the command's output."""
         return self._marline("fault", target, *words)
+
+    def end_jobs(self):
+        """Ends the jobs that a failed test left behind: they would take processors from all others."""
+        for job in self.jobs:
+            if job.running():
+                job.kill()
+        self.jobs.clear()
 
     def clear(self):
         for rail in range(self.rails):
@@ -211,7 +234,8 @@ class Lab:
     def start(self, mpi, program, **how):
         cwd = how.pop("cwd", None)
         command, env = self.job(mpi, program, **how)
-        return Running(command, env, cwd)
+        self.jobs.append(Running(command, env, cwd))
+        return self.jobs[-1]
 
     def run(self, mpi, program, *, timeout=180, **how):
         """The timeout is for hangs: a busy machine takes a minute for seconds of computation."""

@@ -63,8 +63,8 @@ def test_a_message_takes_no_more_calls_than_its_packets_need(counter, length, se
     sent, received = ((b - a) / (640 - 128) for a, b in zip(few, many))
     assert sent <= 1.1 * sends, f"{sent:.2f} calls to send a message"
     assert received <= 1.1 * reads, f"{received:.2f} calls to receive a message"
-    # A count far too low would mean that nothing was counted.
-    assert sent > sends / 2 and received > reads / 2
+    # A lower count would mean that not all calls were counted, or that the budget is too high.
+    assert sent >= 0.9 * sends and received >= 0.9 * reads, (sent, received)
 
 
 @pytest.mark.parametrize("kind", ["write", "read", "add"])

@@ -23,30 +23,14 @@ BUILDS = "builds for minutes; this test runs what it built"
 SETS = "what the test sets itself"
 THEIRS = "somebody's program; test_mpi.py::test_marline_run has one of ours"
 EXEC = "test_exec.py does the same"
-MINUTES = "many minutes"
 BATCH = "a batch system's; test_use.py::test_a_job_of_a_batch_system_has_a_summary does the same"
 
 # Lines that are not run, without comments, and the reasons.
 EXCUSED = {
     (README, "make demo"): "minutes; it has a test of its own in its exit status",
-    (README, "make test"): "this test is of it",
     (README, "make build"): BUILDS,
     (README, "export PATH=$PWD/target/release:$PATH MARLINE_PROVIDER_DIR=$PWD/build/provider"): SETS,
     (README, "marline run -- mpiexec -n 4 -hosts node1,node2 ./app"): THEIRS,
-    (README, "marline run --no-shm -- mpiexec -n 4 ./app"): THEIRS,
-    (README, "make bench"): MINUTES,
-    (README, "make bench-loss"): MINUTES,
-    (README, "make bench-blackhole"): MINUTES,
-    (README, "make bench-gap"): MINUTES,
-    (README, "make bench-unlike"): MINUTES,
-    (README, "make bench-crowd"): MINUTES,
-    (README, "make bench-bcast"): MINUTES,
-    (README, "make bench-together"): MINUTES,
-    (README, "make bench-rma"): MINUTES,
-    (README, "make bench-checksums"): MINUTES,
-    (README, "make bench-apps"): MINUTES,
-    (README, "make bench-smax"): MINUTES,
-    (README, "make bench-progress"): MINUTES,
     (GUIDE, "make build"): BUILDS,
     (GUIDE, "make build && sudo make install PREFIX=/usr/local"): "test_install.py does the same",
     (GUIDE, "sudo make uninstall PREFIX=/usr/local"): "test_install.py does the same",
@@ -141,7 +125,8 @@ def test_shown_commands_work(text, mpich):
 
 @pytest.mark.parametrize("words", [
     [], ["run"], ["env"], ["lab"], ["lab", "up"], ["lab", "status"], ["lab", "exec"],
-    ["lab", "run"], ["lab", "fault"], ["lab", "down"], ["tune"], ["model"], ["stats"], ["sim"],
+    ["lab", "run"], ["lab", "fault"], ["lab", "down"], ["tune"], ["model"], ["stats"], ["report"], ["sim"],
+    ["top"], ["events"],
 ], ids=" ".join)
 def test_help_explains_every_option(words):
     done = subprocess.run([labs.MARLINE, *words, "--help"], capture_output=True, text=True)

@@ -1,7 +1,11 @@
 """Rails whose interfaces change their addresses during a run, as by DHCP, and get the old ones
 back."""
 
+import contextlib
 import os
+import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -55,9 +59,9 @@ def carries(lab, job):
             assert job.running() and time.monotonic() < limit, job.output()
 
 
-def begin(lab, program, mpi, rails, folder):
+def begin(lab, program, mpi, rails, folder, **env):
     """A job that runs until the file `enough` exists."""
-    env = {"FI_MARLINE_STATS_DIR": folder / "stats", "FI_MARLINE_RAILS": rails}
+    env |= {"FI_MARLINE_STATS_DIR": folder / "stats", "FI_MARLINE_RAILS": rails}
     (folder / "stats").mkdir()
     words = ["--continue", 0, "--until", folder / "enough", "--max-size", 1 << 20, "--report", 0.3]
     return lab.start(mpi, program(mpi, *words), env=env)
@@ -105,6 +109,66 @@ def test_tcp_behind_udp_follows_its_address(lab, stress, mpich, tmp_path):
 def test_a_rail_of_ipv6_follows_its_address(stress, mpich, kind, tmp_path):
     with labs.Lab(f"t{os.getpid()}-moves", options=["--ipv6"]) as lab:
         follows(lab, stress, mpich, f"udp:rail0,{kind}:rail1", tmp_path)
+
+
+# Holds ports at an address that may not be there yet, until its standard input ends.
+HOLDS = """
+import socket, sys
+kind, ip, *ports = sys.argv[1:]
+held = []
+for port in ports:
+    held.append(socket.socket(socket.AF_INET, getattr(socket, kind)))
+    held[-1].setsockopt(socket.IPPROTO_IP, 15, 1)  # IP_FREEBIND
+    held[-1].bind((ip, int(port)))
+    if kind == "SOCK_STREAM":
+        held[-1].listen()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held(lab, host, kind, last):
+    """Another program holds the ports of the host's second rail at another address."""
+    listed = lab.exec(host, "ss", "-Hnul" if kind == "udp" else "-Hntl", "src", address(lab, 2)).stdout
+    ports = sorted(set(re.findall(re.escape(address(lab, 2)) + r":(\d+) ", listed)))
+    assert ports, f"the rail has no port\n{listed}"
+    words = [labs.MARLINE, "lab", "exec", "--name", lab.name, host, "--", sys.executable, "-c", HOLDS]
+    words += ["SOCK_DGRAM" if kind == "udp" else "SOCK_STREAM", address(lab, last), *ports]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout.readline() == "held\n"
+        yield
+
+
+@pytest.mark.parametrize("rails, kind", [("udp:rail0,udp:rail1", "udp"), ("tcp:rail0,tcp:rail1", "tcp"),
+                                         ("rail0,rail1", "udp"), ("rail0,rail1", "tcp")])
+def test_a_rail_that_cannot_use_an_address_goes_on_at_the_next(lab, stress, mpich, rails, kind, tmp_path):
+    """Two addresses are there when the rail's own is deleted; a port is taken at the first. A rail and the
+    TCP rail that stands by for it stay together."""
+    job = begin(lab, stress, mpich, rails, tmp_path, FI_LOG_LEVEL="warn")
+    assert job.wait_for("^stress t=", 30), job.output()
+    promotes = "net.ipv4.conf.rail1.promote_secondaries"
+    try:
+        assert not lab.exec("h1", "sysctl", "-w", f"{promotes}=1").returncode
+        with held(lab, "h1", kind, 77):
+            give(lab, "h1", 77)
+            give(lab, "h1", 78)
+            take(lab, "h1", 2)
+            carries(lab, job)
+            (tmp_path / "enough").touch()
+            result = job.wait(90)
+    finally:
+        ip(lab, "h1", "addr", "flush", "scope", "global")
+        give(lab, "h1", 2)
+        lab.exec("h1", "sysctl", "-w", f"{promotes}=0")
+    assert result.ok and result.find(r"^stress ok "), result.tail()
+    assert result.find(f"cannot go on at {re.escape(address(lab, 77))}: "), result.tail()
+    rows = labs.raw(tmp_path / "stats")
+    at = re.findall(r"^  rail (?:tcp:)?rail1 (10\.101\.0\.[^1]\d*):", rows, re.MULTILINE)
+    assert len(at) == (2 if rails == "rail0,rail1" else 1) and set(at) == {address(lab, 78)}, rows
+    told = events(tmp_path / "stats")
+    assert f"rail1 goes on at {address(lab, 78)}; it was at " in told, told
+    assert labs.counters(tmp_path / "stats")["downs"] > 0, told
 
 
 def comes_later(lab, program, mpi, rails, folder):

@@ -99,6 +99,7 @@ def refused(lab, kind, seconds=3600):
 
 
 @pytest.mark.parametrize("rails,kind", [("tcp:rail0,tcp:rail1", "tcp"), ("udp:rail0,udp:rail1", "udp"),
+                                        ("udp:rail0,tcp:rail1", "udp"), ("udp:rail0,tcp:rail1", "tcp"),
                                         ("", "udp")])
 def test_a_firewall_refuses_everything_for_three_seconds(lab, stress, mpich, provider, rails, kind):
     """The end of a process looks the same, but lasts."""

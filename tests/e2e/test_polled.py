@@ -20,8 +20,8 @@ def only_marline(provider):
         pytest.skip("it is about Marline's rails")
 
 
-def program(mpi, bytes, skew=0):
-    return [mpi.program("polled"), "--puts", PUTS, "--bytes", bytes, "--skew", skew]
+def program(mpi, bytes, skew=0, *more):
+    return [mpi.program("polled"), "--puts", PUTS, "--bytes", bytes, "--skew", skew, *more]
 
 
 def assert_kept(result, bytes):
@@ -44,6 +44,26 @@ def test_what_a_reader_stores_stays(lab, mpich, rails, bytes, fault):
     assert carried > PUTS, result.tail()
     if fault:
         assert lab.hits(fault.partition("=")[0]) > 0, lab.status()
+
+
+@pytest.mark.parametrize("fault", ["drop=2%", "corrupt=1%", "down"])
+@pytest.mark.parametrize("rails", [*RAILS, "both"])
+@pytest.mark.parametrize("flag", ["put", "add"])
+def test_a_flag_follows_its_data(lab, mpich, flag, rails, fault, tmp_path):
+    """A short put and the flag behind it, a put or an atomic, are done in the order in which they were posted."""
+    env = {**ON, "MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": 1, "FI_MARLINE_RAILS": RAILS.get(rails, "rail0,rail1"), "FI_MARLINE_STATS_DIR": tmp_path}
+    if fault != "down":
+        lab.fault(0, fault)
+        lab.fault(1, fault)
+    bytes = 4072
+    job = lab.start(mpich, program(mpich, bytes, 0, "--flag", flag), env=env, n=2)
+    while fault == "down" and job.running():
+        lab.fault(0, "down")
+        lab.clear()
+    assert_kept(job.wait(120), bytes)
+    counted = labs.counters(tmp_path)
+    assert counted["rpcs"] >= 2 * PUTS, f"flags went as messages: {counted}"
+    assert counted["downs"] > 0 if fault == "down" else lab.hits(fault.partition("=")[0]) > 0
 
 
 @pytest.mark.parametrize("bytes", [8, 65536, 1 << 20])

@@ -98,36 +98,55 @@ def test_a_range_that_is_too_small_is_named(lab, stress, mpich):
 
 # Marks of packets, by ports alone: of those to a port of the range, and of those of a connection back
 # from one. docs/launchers.md has the same rules for sites.
-MARKS = f"""table inet marks {{
-  chain leaves {{
+LEAVES = f"""chain leaves {{
     type route hook output priority mangle;
     oifname "rail*" udp dport {RANGE} ip dscp set af41
     oifname "rail*" tcp dport {RANGE} ip dscp set af41
     oifname "rail*" tcp sport {RANGE} ip dscp set af41
-  }}
-  chain arrives {{
+  }}"""
+ARRIVES = """chain arrives {
     type filter hook input priority 0;
-    iifname "rail*" meta l4proto {{ tcp, udp }} ip dscp af41 counter comment "marked"
-    iifname "rail*" meta l4proto {{ tcp, udp }} ip dscp != af41 counter comment "plain"
-  }}
-}}"""
+    iifname "rail*" meta l4proto { tcp, udp } ip dscp af41 counter comment "marked"
+    iifname "rail*" meta l4proto { tcp, udp } ip dscp != af41 counter comment "plain"
+  }"""
+
+
+def packets_of_classes(lab, chains, mpi, words, **how):
+    """Runs a job on hosts with these chains; returns how many packets arrived with the class and without."""
+    hosts = [f"h{n}" for n in range(lab.hosts)]
+    for host in hosts:
+        made = lab.exec(host, "nft", "table inet marks {\n" + "\n".join(chains) + "\n}")
+        assert made.returncode == 0, made.stderr
+    try:
+        result = lab.run(mpi, words, **how)
+        rules = "".join(lab.exec(host, "nft", "list", "table", "inet", "marks").stdout for host in hosts)
+    finally:
+        for host in hosts:
+            lab.exec(host, "nft", "delete", "table", "inet", "marks")
+    assert result.ok and result.find("^(stress|bcast) ok"), result.tail()
+    packets = {"marked": 0, "plain": 0}
+    for count, name in re.findall(r'counter packets (\d+) bytes .* comment "(\w+)"', rules):
+        packets[name] += int(count)
+    return packets
 
 
 @pytest.mark.parametrize("rails", ["udp:rail0,udp:rail1", "tcp:rail0,tcp:rail1"])
 def test_a_host_marks_the_packets_of_jobs_for_switches(lab, stress, mpich, rails):
     """Every packet on the wire carries the traffic class that the hosts' rules give to the range."""
-    for host in ("h0", "h1"):
-        made = lab.exec(host, "nft", MARKS)
-        assert made.returncode == 0, made.stderr
-    try:
-        env = {"FI_MARLINE_PORTS": RANGE, "FI_MARLINE_RAILS": rails}
-        result = lab.run(mpich, stress(mpich, *RING), env=env)
-        rules = "".join(lab.exec(host, "nft", "list", "table", "inet", "marks").stdout for host in ("h0", "h1"))
-    finally:
-        for host in ("h0", "h1"):
-            lab.exec(host, "nft", "delete", "table", "inet", "marks")
-    assert result.ok and result.find("^stress ok"), result.tail()
-    packets = {"marked": 0, "plain": 0}
-    for count, name in re.findall(r'counter packets (\d+) bytes .* comment "(\w+)"', rules):
-        packets[name] += int(count)
-    assert packets["marked"] > 0 and packets["plain"] == 0, f"{packets}\n{result.tail()}"
+    env = {"FI_MARLINE_PORTS": RANGE, "FI_MARLINE_RAILS": rails}
+    packets = packets_of_classes(lab, [LEAVES, ARRIVES], mpich, stress(mpich, *RING), env=env)
+    assert packets["marked"] > 0 and packets["plain"] == 0, packets
+
+
+@pytest.mark.parametrize("rails", ["udp:rail0,udp:rail1", "tcp:rail0,tcp:rail1", "rail0,rail1"])
+def test_packets_carry_the_class_of_the_setting(lab, stress, mpich, rails):
+    env = {"FI_MARLINE_RAILS": rails, "FI_MARLINE_DSCP": 34}
+    packets = packets_of_classes(lab, [ARRIVES], mpich, stress(mpich, *RING), env=env)
+    assert packets["marked"] > 0 and packets["plain"] == 0, packets
+
+
+def test_multicast_carries_the_class_of_the_setting(mpich):
+    with labs.Lab(f"dscp{os.getpid()}", hosts=4) as lab:
+        packets = packets_of_classes(lab, [ARRIVES], mpich, [mpich.program("bcast")], n=4,
+                                     env={"FI_MARLINE_DSCP": 34}, options=["--multicast"])
+    assert packets["marked"] > 0 and packets["plain"] == 0, packets

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.packages
 RING = ("--phases", "ring", "--iterations", 2, "--max-size", 100000)
 # As set by a module file or the site's profile.
 RAILS = {"FI_MARLINE_RAILS": "rail0,rail1"}
+LOG = {"FI_LOG_LEVEL": "info", "FI_LOG_PROV": "marline"}
 ROOT = {f"{who}_ALLOW_RUN_AS_ROOT{word}": 1 for who in ("OMPI", "PRTE") for word in ("", "_CONFIRM")}
 
 
@@ -49,6 +50,23 @@ def test_the_prolog_of_a_site(slurm, stress, name, pmi):
     carried(result)
 
 
+def authenticated(result, ranks=2):
+    """The ranks have the same key, each of which would else refuse the others."""
+    given = re.findall(r"FI_MARLINE_KEY(?:_FILE)?=\S+ \(given\)", result.out)
+    assert len(given) >= ranks, result.tail()
+
+
+def test_the_prolog_of_a_site_makes_a_key(slurm, stress, mpich, tmp_path):
+    """In a directory that all nodes see, whichever rank is first."""
+    words = ["srun", "-N2", "-n8", "--mpi=pmi2", *stress(mpich, *RING)]
+    env = {**RAILS, **LOG, **mpich.env, "MARLINE_MPI": mpich.mpiexec, "MARLINE_KEY_DIR": tmp_path}
+    result = slurm.run(*words, env=env)
+    assert result.find("^stress ok"), result.tail()
+    authenticated(result, 8)
+    (file,) = tmp_path.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600 and len(file.read_text()) == 64
+
+
 def test_the_prolog_leaves_other_jobs_alone(slurm):
     result = slurm.run("srun", "-N2", "-n2", "/usr/bin/env")
     assert result.ok and result.find("^SLURM_PROCID=1"), result.tail()
@@ -66,9 +84,29 @@ def test_an_option_of_srun(slurm, stress, name, pmi):
     """The SPANK plug-in sets up the ranks."""
     mpi = labs.MPIS[name]
     words = ["srun", f"--marline={mpi.mpiexec}", "-N2", "-n2", f"--mpi={pmi}", *stress(mpi, *RING)]
-    result = slurm.run(*words, env={**RAILS, **mpi.env})
+    result = slurm.run(*words, env={**RAILS, **LOG, **mpi.env})
     assert result.find("^stress ok"), result.tail()
     carried(result)
+    authenticated(result)
+
+
+@pytest.mark.parametrize("exported", ["ALL", "NONE"])
+def test_the_option_makes_a_key_for_each_step(slurm, mpich, exported):
+    """The same for all ranks, whatever the step inherits, unless the job has one or does without."""
+
+    def variables(**env):
+        words = ["srun", f"--marline={mpich.mpiexec}", "-N2", "-n4", f"--export={exported}", "/usr/bin/env"]
+        result = slurm.run(*words, env=env)
+        assert result.ok and "SLURM_MARLINE" not in result.out, result.tail()
+        return re.findall(r"^FI_MARLINE_KEY=(\w*)$", result.out, re.M)
+
+    first, second = variables(), variables()
+    for keys in (first, second):
+        assert len(keys) == 4 and len(set(keys)) == 1 and re.fullmatch("[0-9a-f]{64}", keys[0]), keys
+    assert first[0] != second[0]
+    assert variables(FI_MARLINE_AUTH="off") == []
+    own = "5a" * 32
+    assert variables(FI_MARLINE_KEY=own) == 4 * [own]
 
 
 def test_the_option_finds_the_mpi_on_the_path(slurm, stress, mpich):

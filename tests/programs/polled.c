@@ -1,6 +1,6 @@
 /* A reader that polls its window, and stores there after the last word of a put appeared.
  *
- *   polled [--puts N] [--bytes N] [--skew N]
+ *   polled [--puts N] [--bytes N] [--skew N] [--flag put | add]
  *
  * Rank 0 puts `bytes` bytes, `skew` bytes from the start of rank 1's window, and flushes. Rank 1
  * polls the word written last (in every second put without calling MPI), checks that the earlier
@@ -9,7 +9,11 @@
  *
  *   polled puts=N bytes=N early=N comebacks=N
  *
- * early: puts whose last word appeared before their other bytes; comebacks: puts that stored bytes
+ * With --flag, each put is followed by a put of the word behind it, or by an accumulate that adds one to
+ * it, without a flush in between; rank 1 polls this word alone. (MPI promises no such order; Marline does
+ * for short puts and atomics. By the window's hints MPICH's accumulates are atomics of the network.)
+ *
+ * early: puts whose last word (or flag) appeared before their other bytes; comebacks: puts that stored bytes
  * afterwards. */
 #include "pattern.h"
 #include <mpi.h>
@@ -22,6 +26,25 @@ enum { POLLS_TO_YIELD = 64, OWN = 0xee };
 
 static int rank, count = 300;
 static size_t bytes = 65536, skew = 0;
+static enum { NO_FLAG, FLAG_PUT, FLAG_ADD } flag;
+
+/* Where the flag is: the first word after the put. */
+static size_t flag_at(void)
+{
+    return (skew + bytes + 7) & ~(size_t)7;
+}
+
+static void poll_flag(const volatile long *at, long wanted, int calls)
+{
+    for (long n = 1; *at != wanted; n++) {
+        int arrived;
+        if (calls)
+            MPI_Iprobe(0, 1, MPI_COMM_WORLD, &arrived, MPI_STATUS_IGNORE);
+        if (n % POLLS_TO_YIELD == 0)
+            sched_yield();
+    }
+    __sync_synchronize();
+}
 
 /* The word with the last byte, limited to the put's bytes. */
 static size_t last_word(size_t address)
@@ -65,6 +88,11 @@ static void write_all(MPI_Win win, unsigned char *from)
         pattern_fill(from, bytes, pattern_key(0, 1, i, 1));
         MPI_Recv(NULL, 0, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         MPI_Put(from, bytes, MPI_BYTE, 1, skew, bytes, MPI_BYTE, win);
+        const long value = i + 1, one = 1;
+        if (flag == FLAG_ADD)
+            MPI_Accumulate(&one, 1, MPI_LONG, 1, flag_at(), 1, MPI_LONG, MPI_SUM, win);
+        else if (flag == FLAG_PUT)
+            MPI_Put(&value, 1, MPI_LONG, 1, flag_at(), 1, MPI_LONG, win);
         MPI_Win_flush(1, win);
         MPI_Send(NULL, 0, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
     }
@@ -79,7 +107,10 @@ static void read_all(unsigned char *window, unsigned char *wanted)
         __sync_synchronize();
         pattern_fill(wanted, bytes, pattern_key(0, 1, i, 1));
         MPI_Send(NULL, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
-        poll(at, wanted, i % 2);
+        if (flag)
+            poll_flag((long *)(window + flag_at()), i + 1, i % 2);
+        else
+            poll(at, wanted, i % 2);
         early += memcmp(at, wanted, bytes) != 0;
         memset(at, OWN, bytes);
         MPI_Recv(NULL, 0, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -101,9 +132,17 @@ int main(int argc, char **argv)
             bytes = strtoull(argv[i + 1], NULL, 10);
         else if (!strcmp(argv[i], "--skew"))
             skew = strtoull(argv[i + 1], NULL, 10);
+        else if (!strcmp(argv[i], "--flag"))
+            flag = !strcmp(argv[i + 1], "add") ? FLAG_ADD : FLAG_PUT;
     }
     other = malloc(bytes);
-    MPI_Win_allocate(bytes + skew, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window, &win);
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "accumulate_ops", "same_op");
+    MPI_Info_set(info, "disable_shm_accumulate", "true");
+    MPI_Win_allocate(flag_at() + sizeof(long), 1, info, MPI_COMM_WORLD, &window, &win);
+    MPI_Info_free(&info);
+    memset(window, 0, flag_at() + sizeof(long));
     MPI_Win_lock_all(0, win);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0)

@@ -13,9 +13,9 @@ const FILE_LINES: usize = 600;
 /// Exceptions from before the rules: files, and functions by path and name, with their allowed
 /// lines. Numbers only decrease.
 const LONGER_FILES: &[(&str, usize)] = &[];
-const LONGER_FUNCTIONS: &[(&str, usize)] = &[("crates/rails/examples/rail_cost.rs main", 73)];
+const LONGER_FUNCTIONS: &[(&str, usize)] = &[];
 /// Files with overlong lines, and their number.
-const LONGER_LINES: &[(&str, usize)] = &[("crates/engine/src/stats/mod.rs", 1)];
+const LONGER_LINES: &[(&str, usize)] = &[];
 
 /// Checks all Rust sources.
 pub(crate) fn check(sources: &[Source], report: &mut Report) {

@@ -20,6 +20,8 @@ const MACHINE: [&str; 4] = [
     concat!("/ho", "me/"),
     concat!("/Us", "ers/"),
 ];
+/// Beginnings of the lines that a merge leaves around both sides of a conflict.
+const CONFLICT: [&str; 2] = ["<<<<<<< ", ">>>>>>> "];
 /// Lines above an `unsafe` block searched for its reason (clippy is more exact).
 const REASON_LINES: usize = 8;
 
@@ -38,6 +40,9 @@ pub(crate) fn check(source: &Source, report: &mut Report) {
         }
         if let Some(mark) = UNFINISHED.iter().find(|m| has_word(line, m)) {
             complain(at, format!("unfinished: {mark}"));
+        }
+        if CONFLICT.iter().any(|mark| line.starts_with(mark)) {
+            complain(at, "an unresolved conflict".to_owned());
         }
         if line.ends_with([' ', '\t']) {
             complain(at, "blank at the end of the line".to_owned());
@@ -116,6 +121,12 @@ mod tests {
         );
         assert_eq!(complaints("a.rs", &format!("{})", UNFINISHED[3])).len(), 1);
         assert!(complaints("a.sh", &format!("mktemp {}{0}", UNFINISHED[2])).is_empty());
+    }
+
+    #[test]
+    fn unresolved_conflicts_are_noticed() {
+        assert_eq!(complaints("a.md", "<<<<<<< HEAD\na\n").len(), 1);
+        assert!(complaints("a.md", "a <<<<<<< b\n").is_empty());
     }
 
     #[test]

@@ -11,6 +11,11 @@ pub const CHALLENGE_LEN: usize = 16;
 /// Bytes of a frame that a tag covers, at most, beside number and head.
 pub const BODY_MAX: usize = 48;
 
+/// Purpose of the Q_Key.
+const QUEUE_KEY: &[u8] = b"queue key";
+/// Q_Keys with the highest bit are for privileged users.
+const QUEUE_KEY_BITS: u32 = u32::MAX >> 1;
+
 /// A challenge of one end of a connection.
 pub type Challenge = [u8; CHALLENGE_LEN];
 
@@ -58,6 +63,44 @@ impl ConnectionKeys {
             of_connector: half(0),
             of_acceptor: half(16),
         }
+    }
+
+    /// The key of messages from one end to the other, where neither is the connector: `context` is
+    /// the kind, versions, and the addresses of both.
+    pub fn messages(&self, from: &Challenge, to: &Challenge, context: &[u8]) -> MessageKey {
+        let mut bytes = Zeroizing::new([0; 16]);
+        let derived = self
+            .0
+            .expand_multi_info(&[from, to, context], bytes.as_mut());
+        debug_assert!(derived.is_ok());
+        MessageKey(HeadKey::of(*bytes))
+    }
+
+    /// The Q_Key of the job's datagrams: adapters drop datagrams with another one. Each datagram
+    /// shows it, so it proves nothing.
+    pub fn queue_key(&self) -> u32 {
+        let mut bytes = [0; 4];
+        let derived = self.0.expand(QUEUE_KEY, &mut bytes);
+        debug_assert!(derived.is_ok());
+        u32::from_le_bytes(bytes) & QUEUE_KEY_BITS
+    }
+}
+
+/// The key of the messages from one end of a connection to the other, by datagrams, which may be
+/// lost and repeated. Wiped when dropped.
+#[derive(Debug)]
+pub struct MessageKey(HeadKey);
+
+impl MessageKey {
+    /// The tag of a message.
+    pub fn tag(&self, message: &[u8]) -> u64 {
+        self.0.tag(message)
+    }
+}
+
+impl Drop for MessageKey {
+    fn drop(&mut self) {
+        self.0.wipe();
     }
 }
 
@@ -132,6 +175,35 @@ mod tests {
         for other in others {
             let other = tags(other);
             assert!(right.iter().all(|tag| !other.contains(tag)));
+        }
+    }
+
+    /// The derivation is part of the protocol, as above.
+    #[test]
+    fn messages_and_datagrams_have_keys_of_their_own() {
+        let keys = |job| ConnectionKeys::new(&JobKey::new([job; JOB_KEY_LEN]));
+        let tag = |job, from, to, context: &[u8]| {
+            let key = keys(job).messages(&[from; 16], &[to; 16], context);
+            key.tag(b"message")
+        };
+        let right = tag(1, 2, 3, b"rc");
+        // Computed by another program.
+        assert_eq!(right, 0x5736_0d59_a7b6_7b61);
+        let others = [
+            tag(9, 2, 3, b"rc"),
+            tag(1, 3, 2, b"rc"),
+            tag(1, 2, 0, b"rc"),
+            tag(1, 2, 3, b"uc"),
+        ];
+        assert!(!others.contains(&right));
+        assert_eq!(keys(1).queue_key(), 0x66a5_0a80);
+        assert_ne!(keys(1).queue_key(), keys(2).queue_key());
+        for job in 0..64 {
+            assert_eq!(
+                keys(job).queue_key() >> 31,
+                0,
+                "reserved for privileged users"
+            );
         }
     }
 

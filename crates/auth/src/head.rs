@@ -1,7 +1,7 @@
-//! Tags over the heads of packets, and the keys of directions.
+//! Tags over the heads of packets, sums of their payloads, and the keys of directions.
 
 use crate::job::JobKey;
-use crate::key::HeadKey;
+use crate::key::{CipherKey, HeadKey, PayloadKey};
 use hkdf::Hkdf;
 use sha2::Sha256;
 use zeroize::Zeroize;
@@ -39,12 +39,38 @@ impl Direction {
 struct Known {
     of: Direction,
     key: HeadKey,
+    payloads: PayloadKey,
+    cipher: Option<CipherKey>,
+}
+
+impl Known {
+    #[inline]
+    fn keys(&self) -> PacketKeys {
+        PacketKeys {
+            head: self.key,
+            payloads: self.payloads,
+            cipher: self.cipher,
+        }
+    }
+}
+
+/// The keys of packets to a peer.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketKeys {
+    /// Key of the tags.
+    pub head: HeadKey,
+    /// Key of the payload sums, where they have one.
+    pub payloads: PayloadKey,
+    /// Key under which payloads are encrypted, if they are.
+    pub cipher: Option<CipherKey>,
 }
 
 /// The keys of one endpoint's directions. Keys are derived when first used and kept by the index of
 /// the peer, one for each way.
 pub struct HeadKeys {
     heads: Hkdf<Sha256>,
+    payloads: Hkdf<Sha256>,
+    ciphers: Option<Hkdf<Sha256>>,
     sent: Vec<Known>,
     received: Vec<Known>,
 }
@@ -54,17 +80,39 @@ impl HeadKeys {
     pub fn new(job: &JobKey) -> HeadKeys {
         HeadKeys {
             heads: job.heads(),
+            payloads: job.payloads(),
+            ciphers: job.ciphers(),
             sent: Vec::new(),
             received: Vec::new(),
         }
     }
 
-    /// The key of packets to peer `index`.
+    /// The keys of packets to peer `index`.
     #[inline]
-    pub fn to(&mut self, index: u32, of: &Direction) -> HeadKey {
+    pub fn to(&mut self, index: u32, of: &Direction) -> PacketKeys {
         match self.sent.get(index as usize) {
-            Some(known) if known.of == *of => known.key,
+            Some(known) if known.of == *of => known.keys(),
             _ => self.keep_to(index, of),
+        }
+    }
+
+    /// The key of the payload sums of packets that come from a peer; `index`: where the key is
+    /// kept, if it is.
+    #[inline]
+    pub fn payloads_from(&self, index: u32, of: &Direction) -> PayloadKey {
+        match self.received.get(index as usize) {
+            Some(known) if known.of == *of => known.payloads,
+            _ => self.derive_payloads(of),
+        }
+    }
+
+    /// The key under which the payloads of packets from a peer are encrypted, if they are; `index`:
+    /// where the key is kept, if it is.
+    #[inline]
+    pub fn cipher_from(&self, index: u32, of: &Direction) -> Option<CipherKey> {
+        match self.received.get(index as usize) {
+            Some(known) if known.of == *of => known.cipher,
+            _ => self.derive_cipher(of),
         }
     }
 
@@ -72,31 +120,49 @@ impl HeadKeys {
     /// keep a new key, since the packet may be forged.
     #[inline]
     pub fn from(&self, index: u32, of: &Direction) -> HeadKey {
-        match self.received.get(index as usize) {
-            Some(known) if known.of == *of => known.key,
-            _ => self.derive(of),
-        }
+        let kept = self.kept_from(index, of);
+        kept.unwrap_or_else(|| self.derive(of))
     }
 
-    /// Returns whether the key of packets from peer `index` is kept.
+    /// The key of packets from peer `index`, if it is kept.
     #[inline]
-    pub fn keeps_from(&self, index: u32, of: &Direction) -> bool {
-        let kept = self.received.get(index as usize);
-        kept.is_some_and(|known| known.of == *of)
+    pub fn kept_from(&self, index: u32, of: &Direction) -> Option<HeadKey> {
+        let known = self.received.get(index as usize)?;
+        (known.of == *of).then_some(known.key)
     }
 
     /// Keeps the key of packets from peer `index`, after a packet had the right tag.
     #[cold]
     pub fn keep_from(&mut self, index: u32, of: &Direction) {
-        let key = self.derive(of);
-        keep(&mut self.received, index, Known { of: *of, key });
+        let known = self.know(of);
+        keep(&mut self.received, index, known);
     }
 
     #[cold]
-    fn keep_to(&mut self, index: u32, of: &Direction) -> HeadKey {
-        let key = self.derive(of);
-        keep(&mut self.sent, index, Known { of: *of, key });
-        key
+    fn keep_to(&mut self, index: u32, of: &Direction) -> PacketKeys {
+        let known = self.know(of);
+        keep(&mut self.sent, index, known);
+        known.keys()
+    }
+
+    fn know(&self, of: &Direction) -> Known {
+        Known {
+            of: *of,
+            key: self.derive(of),
+            payloads: self.derive_payloads(of),
+            cipher: self.derive_cipher(of),
+        }
+    }
+
+    #[cold]
+    fn derive_cipher(&self, of: &Direction) -> Option<CipherKey> {
+        let root = self.ciphers.as_ref()?;
+        Some(CipherKey::derive(root, &[&of.bytes()]))
+    }
+
+    #[cold]
+    fn derive_payloads(&self, of: &Direction) -> PayloadKey {
+        PayloadKey::derive(&self.payloads, &[&of.bytes()])
     }
 
     #[cold]
@@ -115,6 +181,8 @@ impl Drop for HeadKeys {
     fn drop(&mut self) {
         for known in self.sent.iter_mut().chain(&mut self.received) {
             known.key.wipe();
+            known.payloads.wipe();
+            known.cipher.iter_mut().for_each(CipherKey::wipe);
         }
     }
 }
@@ -130,7 +198,7 @@ fn keep(list: &mut Vec<Known>, index: u32, known: Known) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::JOB_KEY_LEN;
+    use crate::job::{Level, JOB_KEY_LEN};
     use proptest::prelude::*;
 
     fn direction() -> Direction {
@@ -149,10 +217,69 @@ mod tests {
     /// The derivation is part of the protocol: versions that derive differently cannot communicate.
     #[test]
     fn keys_follow_from_the_job_and_the_direction_alone() {
-        let tag = keys(7).to(0, &direction()).tag(b"head");
+        let tag = keys(7).to(0, &direction()).head.tag(b"head");
         assert_eq!(tag, keys(7).from(9, &direction()).tag(b"head"));
         // Computed by another program.
         assert_eq!(tag, 0xbb4e_bd9b_9c17_e17b);
+    }
+
+    /// Payload sums have keys of their own, the same at both ends.
+    #[test]
+    fn payload_keys_follow_from_the_job_and_the_direction_alone() {
+        let of = direction();
+        let mut there = keys(7);
+        let key = keys(7).to(0, &of).payloads;
+        assert_eq!(there.payloads_from(9, &of), key);
+        there.keep_from(2, &of);
+        assert_eq!(there.payloads_from(2, &of), key);
+        let back = Direction {
+            src_id: of.dst_id,
+            dst_id: of.src_id,
+            ..of
+        };
+        assert_ne!(there.payloads_from(2, &back), key);
+        assert_ne!(keys(8).payloads_from(2, &of), key);
+        assert_ne!(
+            HeadKey::of(key.bytes()).tag(b"head"),
+            there.from(2, &of).tag(b"head")
+        );
+        // Computed by another program.
+        assert_eq!(HeadKey::of(key.bytes()).tag(b"head"), 0x0ff8_df74_2c7f_6e3a);
+    }
+
+    /// Both ends have the same cipher, and no other direction or level has it.
+    #[test]
+    fn ciphers_follow_from_the_job_and_the_direction_alone() {
+        let of = direction();
+        let job = |level| JobKey::new([7; JOB_KEY_LEN]).at(level);
+        let encrypted = || HeadKeys::new(&job(Level::Encrypted));
+        let text = *b"payload of a packet";
+        let apply = |key: Option<CipherKey>, nonce, mut bytes: [u8; 19]| {
+            key.map(|key| key.apply(nonce, &mut bytes)).map(|()| bytes)
+        };
+        let to = encrypted().to(0, &of).cipher;
+        let hidden = apply(to, [1, 2], text).unwrap();
+        let from = encrypted().cipher_from(9, &of);
+        assert_eq!(apply(from, [1, 2], hidden), Some(text));
+        let mut kept = encrypted();
+        kept.keep_from(2, &of);
+        assert_eq!(apply(kept.cipher_from(2, &of), [1, 2], hidden), Some(text));
+        for nonce in [[2, 2], [1, 3], [2, 1]] {
+            assert_ne!(apply(from, nonce, hidden), Some(text));
+        }
+        let back = Direction {
+            src_id: of.dst_id,
+            dst_id: of.src_id,
+            ..of
+        };
+        assert_ne!(
+            apply(encrypted().cipher_from(2, &back), [1, 2], hidden),
+            Some(text)
+        );
+        let without = HeadKeys::new(&job(Level::Payloads)).to(0, &of).cipher;
+        assert!(without.is_none());
+        // Computed by another program.
+        assert_eq!(hidden[..8], [184, 189, 111, 206, 239, 110, 142, 253]);
     }
 
     #[test]
@@ -180,9 +307,9 @@ mod tests {
         let mut keys = keys(1);
         let (old, mut new) = (direction(), direction());
         new.dst_token = 5;
-        let before = keys.to(3, &old).tag(b"x");
-        assert_ne!(keys.to(3, &new).tag(b"x"), before);
-        assert_eq!(keys.to(3, &old).tag(b"x"), before);
+        let before = keys.to(3, &old).head.tag(b"x");
+        assert_ne!(keys.to(3, &new).head.tag(b"x"), before);
+        assert_eq!(keys.to(3, &old).head.tag(b"x"), before);
         keys.keep_from(2, &old);
         assert_eq!(keys.from(2, &old).tag(b"x"), before);
         assert_ne!(keys.from(2, &new).tag(b"x"), before);

@@ -47,6 +47,9 @@ pub enum Algorithm {
     /// two. An error that the CRC detects is detected by all but one in 2^64 choices of the
     /// constants.
     Crc64Nh = 16,
+    /// AEGIS-128X2 as a message authentication code, 64 bits: the only keyed algorithm, for jobs
+    /// with a key.
+    Aegis = 17,
 }
 
 /// The reliability of a matching sum.
@@ -61,11 +64,15 @@ pub enum Strength {
     /// 64 bits, proved to detect every error of few bits and every burst of up to 64 bits, either
     /// always or for all but one in 2^64 choices of the constants.
     Strong,
+    /// 64 bits of a message authentication code: without the key, another payload has the same sum
+    /// once in 2^64 attempts, whatever was chosen and seen before.
+    Keyed,
 }
 
 /// Each algorithm with its name and strength, in the order in which users see them.
-const TABLE: [(Algorithm, &str, Strength); 16] = [
+const TABLE: [(Algorithm, &str, Strength); 17] = [
     (Algorithm::None, "none", Strength::Weak),
+    (Algorithm::Aegis, "aegis-128x2", Strength::Keyed),
     (Algorithm::Crc64Nvme, "crc64-nvme", Strength::Strong),
     (Algorithm::Crc64Nh, "crc64-nh", Strength::Strong),
     (Algorithm::Crc32c, "crc32c", Strength::Medium),
@@ -87,8 +94,8 @@ const TABLE: [(Algorithm, &str, Strength); 16] = [
 const UNUSED: u8 = u8::MAX;
 
 /// The row in [`TABLE`] of each number.
-const ROWS: [u8; 17] = {
-    let mut rows = [UNUSED; 17];
+const ROWS: [u8; 18] = {
+    let mut rows = [UNUSED; 18];
     let mut i = 0;
     while i < TABLE.len() {
         rows[TABLE[i].0 as usize] = i as u8;
@@ -106,16 +113,25 @@ impl Algorithm {
     /// The numbers of all algorithms, the most trusted first: of two peers' requests, the one that
     /// is earlier here is used. Peers of different versions must agree on the order of the
     /// algorithms that both know, so the order is by strength, then by number, with `none` last.
-    pub const BY_TRUST: &'static [u8] = &[1, 16, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0];
+    pub const BY_TRUST: &'static [u8] =
+        &[17, 1, 16, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0];
+
+    /// [`Algorithm::BY_TRUST`] without the keyed algorithm: those of a process without a key.
+    pub const BY_TRUST_UNKEYED: &'static [u8] = Algorithm::BY_TRUST.split_at(1).1;
 
     /// The numbers of the algorithms whose sums change when equally long parts of the data are
     /// exchanged, the most trusted first. Only these suit data that the network cuts into pieces
     /// without heads, since the pieces may be rejoined in another order.
-    pub const SEEING_ORDER: &'static [u8] = &[1, 16, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12];
+    pub const SEEING_ORDER: &'static [u8] = &[17, 1, 16, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12];
 
     /// Returns whether the algorithm is in [`Algorithm::SEEING_ORDER`].
     pub fn sees_order(self) -> bool {
         Algorithm::SEEING_ORDER.contains(&(self as u8))
+    }
+
+    /// Returns whether the sum depends on a key ([`crate::Seed::keyed`]).
+    pub fn is_keyed(self) -> bool {
+        self.strength() == Strength::Keyed
     }
 
     /// The algorithm with this number in a packet header.
@@ -152,7 +168,7 @@ impl Algorithm {
     pub fn bits(self) -> u32 {
         match self {
             Algorithm::None => 0,
-            Algorithm::Crc64Nvme | Algorithm::Crc64Nh => 64,
+            Algorithm::Crc64Nvme | Algorithm::Crc64Nh | Algorithm::Aegis => 64,
             Algorithm::Xxh3 | Algorithm::AesLanes | Algorithm::Fletcher64 | Algorithm::Fnv1a => 64,
             Algorithm::Fnv1aBytes => 64,
             _ => 32,
@@ -223,6 +239,14 @@ mod tests {
             sorted.iter().all(|n| *n < 32),
             "HELLO tells them by a mask of 32 bits"
         );
+    }
+
+    #[test]
+    fn exactly_the_first_is_keyed() {
+        let unkeyed = Algorithm::BY_TRUST_UNKEYED;
+        for a in Algorithm::all() {
+            assert_eq!(a.is_keyed(), !unkeyed.contains(&(a as u8)), "{a}");
+        }
     }
 
     #[test]

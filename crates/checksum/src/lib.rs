@@ -5,7 +5,8 @@
 //! and users of `wire` call [`crc32c`] for packet heads.
 //!
 //! Every sum starts from a `seed` (endpoint, message, offset, length), so that correct data in a
-//! wrong place is rejected. A seed of 0 gives each algorithm's published values.
+//! wrong place is rejected. A seed of 0 gives each algorithm's published values. One algorithm,
+//! [`Algorithm::Aegis`], has a key.
 
 // Some arithmetic and stores serve only kernels that other targets lack.
 #![cfg_attr(
@@ -13,6 +14,7 @@
     allow(dead_code, unused_imports)
 )]
 
+mod aegis;
 mod aes;
 mod algorithm;
 mod arch;
@@ -26,6 +28,7 @@ mod papers;
 mod pieces;
 mod plan;
 mod prefetch;
+mod seed;
 mod store;
 mod summer;
 
@@ -38,6 +41,7 @@ pub use cpu::stream_min_bytes;
 pub use dispatch::plain_copy;
 pub use plan::{plan, set_plan, Plan};
 pub use prefetch::{prefetch_for_read, prefetch_for_write};
+pub use seed::{Seed, SumKey};
 pub use store::CopyMode;
 pub use summer::{copy_and_sum, sum, Summer, Variant, BLOCK_BYTES};
 pub use tier::{tier, Tier};

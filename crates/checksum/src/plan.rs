@@ -142,7 +142,7 @@ mod tests {
                 0, 1, 1023, 1024, 2047, 2048, 2049, 4096, 131_071, 131_072, 139_999,
             ],
         };
-        for algorithm in Algorithm::all() {
+        for algorithm in Algorithm::all().filter(|a| !(cfg!(miri) && a.is_keyed())) {
             for plan in [
                 Plan {
                     blocked_from: Some(2048),

@@ -1,5 +1,6 @@
 //! Checksums, incremental or in one call.
 
+use crate::aegis::Aegis;
 use crate::aes::{self, AesLanes};
 use crate::algorithm::Algorithm;
 use crate::crc::{Castagnoli, Nvme, Poly};
@@ -11,6 +12,7 @@ use crate::papers::classic::{FnvBytes, FnvWords, Jenkins, Knuth, Murmur2a, Super
 use crate::papers::sums::{Adler32, Fletcher64, Sum32, Xor32};
 use crate::pieces::Pieces;
 use crate::plan;
+use crate::seed::Seed;
 use crate::store::{Cached, CopyMode, Far, Store, Streaming, Sum};
 use crate::tier::{tier, Tier};
 use crate::xxh3::{self, Xxh3};
@@ -31,19 +33,20 @@ pub enum Variant {
 /// An incremental sum (for iovecs; the converter of paper 3).
 ///
 /// The result does not depend on the division into pieces.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Summer {
     tier: Tier,
     state: State,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 // A `Summer` lives on the stack during a copy: boxing the large variants would cost more.
 #[allow(clippy::large_enum_variant)]
 enum State {
     None,
     Crc64(u64),
     Crc32c(u32),
+    Aegis(Aegis),
     Xxh3(Xxh3),
     AesLanes(Pieces<AesLanes, { GROUP }>),
     Crc64Nh(Pieces<Crc64Nh, { LANE }>),
@@ -59,11 +62,11 @@ enum State {
     Xor32(Pieces<Xor32, 4>),
 }
 
-/// Applies an expression to the state of any variant except the plain words.
+/// Applies an expression to the state of any variant except the plain words and the keyed one.
 macro_rules! with_other {
     ($state:expr, $s:ident => $do:expr, else $otherwise:expr) => {
         match $state {
-            State::None | State::Crc64(_) | State::Crc32c(_) => $otherwise,
+            State::None | State::Crc64(_) | State::Crc32c(_) | State::Aegis(_) => $otherwise,
             State::Xxh3($s) => $do,
             State::AesLanes($s) => $do,
             State::Crc64Nh($s) => $do,
@@ -109,12 +112,12 @@ fn crc32c_start(seed: u64) -> u32 {
 
 /// The sum of `bytes` in one call.
 #[inline]
-pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
+pub fn sum(algorithm: Algorithm, seed: impl Into<Seed>, bytes: &[u8]) -> u64 {
     // SAFETY: a slice is readable, and `Sum` stores nothing.
     unsafe {
         whole::<Sum>(
             algorithm,
-            seed,
+            seed.into(),
             std::ptr::null_mut(),
             bytes.as_ptr(),
             bytes.len(),
@@ -133,11 +136,12 @@ pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
 #[inline]
 pub unsafe fn copy_and_sum(
     algorithm: Algorithm,
-    seed: u64,
+    seed: impl Into<Seed>,
     dst: *mut u8,
     src: *const u8,
     len: usize,
 ) -> u64 {
+    let seed = seed.into();
     // SAFETY: the caller's contract.
     unsafe {
         if plan::streams(algorithm, len) {
@@ -157,7 +161,7 @@ pub unsafe fn copy_and_sum(
 #[inline]
 pub(crate) unsafe fn copy_and_sum_fused(
     algorithm: Algorithm,
-    seed: u64,
+    seed: Seed,
     dst: *mut u8,
     src: *const u8,
     len: usize,
@@ -174,7 +178,7 @@ pub(crate) unsafe fn copy_and_sum_fused(
 #[inline(never)]
 pub(crate) unsafe fn copy_blocks_and_sum(
     algorithm: Algorithm,
-    seed: u64,
+    seed: Seed,
     dst: *mut u8,
     src: *const u8,
     len: usize,
@@ -203,7 +207,7 @@ pub(crate) unsafe fn copy_blocks_and_sum(
 #[cold]
 pub(crate) unsafe fn copy_and_sum_streaming(
     algorithm: Algorithm,
-    seed: u64,
+    seed: Seed,
     dst: *mut u8,
     src: *const u8,
     len: usize,
@@ -223,24 +227,25 @@ pub(crate) unsafe fn copy_and_sum_streaming(
 #[inline]
 unsafe fn whole<S: Store>(
     algorithm: Algorithm,
-    seed: u64,
+    seed: Seed,
     dst: *mut u8,
     src: *const u8,
     len: usize,
 ) -> u64 {
     let tier = crate::tier::tier();
+    let number = seed.number;
     // SAFETY: the caller's contract; the tier is this CPU's.
     unsafe {
         match algorithm {
             Algorithm::Crc64Nvme => {
-                dispatch::crc::<Nvme, S>(tier, crc64_start(seed), src, dst, len) ^ Nvme::ONES
+                dispatch::crc::<Nvme, S>(tier, crc64_start(number), src, dst, len) ^ Nvme::ONES
             }
             Algorithm::Crc32c => {
-                dispatch::crc32c::<S>(tier, crc32c_start(seed), src, dst, len) as u64
+                dispatch::crc32c::<S>(tier, crc32c_start(number), src, dst, len) as u64
                     ^ Castagnoli::ONES
             }
-            Algorithm::Crc64Nh => nh::whole::<S>(tier, mix(seed), dst, src, len),
-            Algorithm::Xxh3 => xxh3::whole::<S>(tier, seed, dst, src, len),
+            Algorithm::Crc64Nh => nh::whole::<S>(tier, mix(number), dst, src, len),
+            Algorithm::Xxh3 => xxh3::whole::<S>(tier, number, dst, src, len),
             // A disabled checksum costs nothing beyond the copy.
             Algorithm::None => {
                 if S::STORE {
@@ -250,7 +255,7 @@ unsafe fn whole<S: Store>(
             }
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Algorithm::AesLanes if tier >= Tier::Vpclmul => {
-                aes::whole::<S>(tier, mix(seed), dst, src, len)
+                aes::whole::<S>(tier, mix(number), dst, src, len)
             }
             _ => whole_other::<S>(algorithm, seed, dst, src, len),
         }
@@ -260,7 +265,7 @@ unsafe fn whole<S: Store>(
 #[inline(never)]
 unsafe fn whole_other<S: Store>(
     algorithm: Algorithm,
-    seed: u64,
+    seed: Seed,
     dst: *mut u8,
     src: *const u8,
     len: usize,
@@ -274,11 +279,12 @@ unsafe fn whole_other<S: Store>(
 impl Summer {
     /// Starts a sum.
     #[inline]
-    pub fn new(algorithm: Algorithm, seed: u64) -> Summer {
+    pub fn new(algorithm: Algorithm, seed: impl Into<Seed>) -> Summer {
+        let seed = seed.into();
         // Each arm builds the whole `Summer`: a separate `State` of 600 bytes would be copied in.
         match algorithm {
-            Algorithm::Crc64Nvme => Summer::of(State::Crc64(crc64_start(seed))),
-            Algorithm::Crc32c => Summer::of(State::Crc32c(crc32c_start(seed))),
+            Algorithm::Crc64Nvme => Summer::of(State::Crc64(crc64_start(seed.number))),
+            Algorithm::Crc32c => Summer::of(State::Crc32c(crc32c_start(seed.number))),
             Algorithm::None => Summer::of(State::None),
             _ => Summer::new_other(algorithm, seed),
         }
@@ -293,11 +299,12 @@ impl Summer {
     }
 
     #[inline(never)]
-    fn new_other(algorithm: Algorithm, seed: u64) -> Summer {
-        let (m, m32) = (mix(seed), mix32(seed));
+    fn new_other(algorithm: Algorithm, seed: Seed) -> Summer {
+        let (m, m32) = (mix(seed.number), mix32(seed.number));
         match algorithm {
             Algorithm::None | Algorithm::Crc64Nvme | Algorithm::Crc32c => Summer::of(State::None),
-            Algorithm::Xxh3 => Summer::of(State::Xxh3(Xxh3::new(seed))),
+            Algorithm::Aegis => Summer::of(State::Aegis(Aegis::new(&seed))),
+            Algorithm::Xxh3 => Summer::of(State::Xxh3(Xxh3::new(seed.number))),
             Algorithm::AesLanes => Summer::of(State::AesLanes(Pieces::new(AesLanes::new(m)))),
             Algorithm::Crc64Nh => Summer::of(State::Crc64Nh(Pieces::new(Crc64Nh::new(m)))),
             Algorithm::Fletcher64 => Summer::of(State::Fletcher64(Pieces::new(Fletcher64::new(m)))),
@@ -317,7 +324,7 @@ impl Summer {
 
     /// A sum that uses the kernels of a lower tier, for comparison; a tier above this CPU's is
     /// lowered to the CPU's.
-    pub fn with_tier(algorithm: Algorithm, seed: u64, tier: Tier) -> Summer {
+    pub fn with_tier(algorithm: Algorithm, seed: impl Into<Seed>, tier: Tier) -> Summer {
         let mut summer = Summer::new(algorithm, seed);
         summer.tier = tier.min(summer.tier);
         summer
@@ -432,6 +439,7 @@ impl Summer {
             match &mut self.state {
                 State::Crc64(s) => *s = dispatch::crc::<Nvme, S>(tier, *s, src, dst, len),
                 State::Crc32c(s) => *s = dispatch::crc32c::<S>(tier, *s, src, dst, len),
+                State::Aegis(s) => s.feed::<S>(dst, src, len),
                 State::None if S::STORE => std::ptr::copy_nonoverlapping(src, dst, len),
                 State::None => {}
                 _ => self.feed_other::<S>(dst, src, len),
@@ -457,6 +465,7 @@ impl Summer {
         match &self.state {
             State::Crc64(s) => *s ^ Nvme::ONES,
             State::Crc32c(s) => !*s as u64,
+            State::Aegis(s) => s.finish(),
             State::None => 0,
             _ => self.finish_other(),
         }

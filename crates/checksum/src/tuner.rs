@@ -291,11 +291,11 @@ fn call(way: Way, algorithm: Algorithm, dst: &mut [u8], src: &[u8]) -> u64 {
                 std::ptr::copy_nonoverlapping(from, to, len);
                 sum(algorithm, SEED, black_box(&*dst))
             }
-            Way::Fused => copy_and_sum_fused(algorithm, SEED, to, from, len),
+            Way::Fused => copy_and_sum_fused(algorithm, SEED.into(), to, from, len),
             Way::Blocked(block) => {
-                copy_blocks_and_sum(algorithm, SEED, to, from, len, block.max(1))
+                copy_blocks_and_sum(algorithm, SEED.into(), to, from, len, block.max(1))
             }
-            Way::Streaming => copy_and_sum_streaming(algorithm, SEED, to, from, len),
+            Way::Streaming => copy_and_sum_streaming(algorithm, SEED.into(), to, from, len),
         }
     }
 }
@@ -317,7 +317,8 @@ mod tests {
     fn every_way_copies_and_sums_the_same() {
         let bytes = if cfg!(miri) { 1_500 } else { 40_000u32 }; // fewer under an interpreter
         let src: Vec<u8> = (0..bytes).map(|i| (i * 11 + i / 77) as u8).collect();
-        for algorithm in Algorithm::all() {
+        // An interpreter of Rust runs no C.
+        for algorithm in Algorithm::all().filter(|a| !(cfg!(miri) && a.is_keyed())) {
             for way in [
                 Way::Separate,
                 Way::Fused,

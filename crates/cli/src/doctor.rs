@@ -72,6 +72,7 @@ fn state(rail: &RailChoice) -> String {
     match (rail.is_awaited(), rail.complaint()) {
         (true, _) if name.contains("later:") => format!("{name}: waits for what may come"),
         (true, Some(why)) => format!("{name}: is waited for: {why}"),
+        (false, Some(why)) if name.starts_with("xdp:") => format!("{name}: {why}; it would be UDP"),
         (false, Some(why)) => format!("{name}: {why}"),
         _ if interface.ip.is_unspecified() => name,
         _ => format!("{name} ({}), MTU {}", interface.ip, interface.mtu),
@@ -219,6 +220,10 @@ mod tests {
                 "  tcp:later:not*#2: waits for what may come",
                 "  shm",
             ]
+        );
+        assert_eq!(
+            meaning("xdp:lo").lines().last(),
+            Some("  xdp:lo: lo (127.0.0.1) is the loopback interface; it would be UDP")
         );
         assert!(meaning("not-here").contains("nothing that can be used: no interface"));
     }

@@ -27,7 +27,7 @@ pub fn verdict(s: &Summary) -> &'static str {
         _ if s.processes == 0 => "unused",
         _ if !s.dead.is_empty() => "peer-dead",
         _ if s.is_unprotected() => "unprotected",
-        _ if s.troubles() > 0 => "repaired",
+        _ if s.problems() > 0 => "repaired",
         _ => "clean",
     }
 }

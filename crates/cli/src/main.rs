@@ -13,9 +13,11 @@ mod lab;
 mod outcome;
 mod papers;
 mod plot;
+mod report;
 mod run;
 mod stats;
 mod tool;
+mod top;
 mod tune;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -51,6 +53,10 @@ enum Command {
     /// Print what happened to rails, paths and peers: while a job runs, or of one that kept its
     /// statistics.
     Events(stats::events::EventsArgs),
+    /// Show the rails of running jobs: states, rates, losses, worst paths, and events as they come.
+    Top(top::TopArgs),
+    /// Tell in words what happened to a job and what to look at, with tables and a timeline.
+    Report(report::ReportArgs),
     /// Print which rails this machine has, and why others are not there.
     Doctor(doctor::DoctorArgs),
     /// A test cluster out of network namespaces, with faults made by the kernel.
@@ -95,6 +101,8 @@ fn main() -> ExitCode {
         Command::Exec(args) => exec::main(&args),
         Command::Stats(args) => stats::main(&args),
         Command::Events(args) => stats::events::main(&args),
+        Command::Top(args) => top::main(&args),
+        Command::Report(args) => report::main(&args),
         Command::Doctor(args) => doctor::main(&args),
         Command::Lab(command) => lab::main(command),
         Command::Sim(args) => marline_sim::command::run(&args).map(|kept| u8::from(!kept)),

@@ -109,12 +109,12 @@ pub fn constants() -> Option<Constants> {
     let mut len = 0;
     // SAFETY: the function of this name, which may be called before MPI_Init; the buffer is larger
     // than any MPI requires.
-    let told = unsafe {
+    let known = unsafe {
         let version: VersionFn = transmute(version);
         version(text.as_mut_ptr(), &mut len) == SUCCESS
     };
     let text = String::from_utf8_lossy(&text[..usize::try_from(len).ok()?.min(VERSION_ROOM)]);
-    if !told {
+    if !known {
         return None;
     }
     match text {

@@ -40,8 +40,8 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_millis(64);
 pub enum Outcome {
     /// No rank uses a group.
     None,
-    /// The group carries the agreed calls. It carries nonblocking broadcasts only if `spare` is a
-    /// communicator for those that the group refuses.
+    /// The group carries the agreed calls. It carries nonblocking broadcasts only if there is a
+    /// `spare` communicator, on which the MPI carries the broadcasts that the group refuses.
     Group {
         group: isize,
         calls: c_int,
@@ -222,8 +222,8 @@ impl Drop for Opened<'_> {
 fn warn_of_window(mpi: &Mpi, bytes: isize) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     let first = || mpi.world().and_then(|world| mpi.rank_and_size(world));
-    let tells = bytes > 0 && first().is_some_and(|(rank, _)| rank == 0);
-    if tells && !WARNED.swap(true, Ordering::Relaxed) {
+    let warns = bytes > 0 && first().is_some_and(|(rank, _)| rank == 0);
+    if warns && !WARNED.swap(true, Ordering::Relaxed) {
         let kib = bytes >> 10;
         crate::guard::say(&format!(
             "long broadcasts by multicast are slow: {kib} KiB may be under way instead of 2 MiB, \

@@ -122,7 +122,7 @@ pub fn conclude(
         }
         Ok(ENDED_MISMATCH) => Some(mpi.fail(comm, true)),
         Ok(end) => {
-            tell_of_death(end, (agreed.rank, agreed.ranks));
+            report_death(end, (agreed.rank, agreed.ranks));
             let code = if end >= ENDED_DEAD {
                 mpi.dead()
             } else {
@@ -136,7 +136,7 @@ pub fn conclude(
 }
 
 /// If `end` says so, tells the user that a broadcast of this rank ended because a peer is dead.
-pub fn tell_of_death(end: isize, (rank, ranks): (usize, usize)) {
+pub fn report_death(end: isize, (rank, ranks): (usize, usize)) {
     if let Some(dead) = end.checked_sub(ENDED_DEAD).filter(|dead| *dead >= 0) {
         crate::guard::say(&format!(
             "rank {rank} of {ranks}: a broadcast ends with an error, as its peer, rank {dead}, is \

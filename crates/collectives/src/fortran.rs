@@ -134,7 +134,7 @@ pub unsafe fn broadcast(
             (None, Some(next)) => {
                 transmute::<*mut c_void, BcastFn>(next)(data, count, datatype, root, comm, error)
             }
-            (done, _) => tell(error, done),
+            (done, _) => set_error(error, done),
         }
     }
 }
@@ -166,7 +166,7 @@ pub unsafe fn begin(
                 let next: IbcastFn = transmute(next);
                 next(data, count, datatype, root, comm, request, error)
             }
-            (done, _) => tell(error, done),
+            (done, _) => set_error(error, done),
         }
     }
 }
@@ -198,7 +198,7 @@ pub unsafe fn init(
                 let next: InitFn = transmute(next);
                 next(data, count, datatype, root, comm, info, request, error)
             }
-            (done, _) => tell(error, done),
+            (done, _) => set_error(error, done),
         }
     }
 }
@@ -230,7 +230,7 @@ pub unsafe fn reduce(
                 let next: AllreduceFn = transmute(next);
                 next(from, to, count, datatype, op, comm, error)
             }
-            (done, _) => tell(error, done),
+            (done, _) => set_error(error, done),
         }
     }
 }
@@ -265,7 +265,7 @@ pub unsafe fn gather(
                 let next: AllgatherFn = transmute(next);
                 next(from, count, datatype, to, to_count, to_type, comm, error)
             }
-            (done, _) => tell(error, done),
+            (done, _) => set_error(error, done),
         }
     }
 }
@@ -279,7 +279,7 @@ pub unsafe fn wait(name: &CStr, comm: *mut Fint, error: *mut Fint) {
     unsafe {
         match (done, mpi::next(name)) {
             (None, Some(next)) => transmute::<*mut c_void, OfCommFn>(next)(comm, error),
-            (done, _) => tell(error, done),
+            (done, _) => set_error(error, done),
         }
     }
 }
@@ -311,7 +311,7 @@ pub unsafe fn start(name: &CStr, request: *mut Fint, error: *mut Fint) {
     unsafe {
         match (done, mpi::next(name)) {
             (None, Some(next)) => transmute::<*mut c_void, OfCommFn>(next)(request, error),
-            (done, _) => tell(error, done),
+            (done, _) => set_error(error, done),
         }
     }
 }
@@ -343,7 +343,7 @@ pub unsafe fn start_all(name: &CStr, count: *const Fint, requests: *mut Fint, er
             (None, Some(next)) => {
                 transmute::<*mut c_void, StartAllFn>(next)(count, requests, error)
             }
-            (done, _) => tell(error, done),
+            (done, _) => set_error(error, done),
         }
     }
 }
@@ -360,7 +360,7 @@ pub unsafe fn free(name: &CStr, request: *mut Fint, error: *mut Fint) {
     unsafe {
         match mpi::next(name) {
             Some(next) => transmute::<*mut c_void, OfCommFn>(next)(request, error),
-            None => tell(error, None),
+            None => set_error(error, None),
         }
     }
 }
@@ -379,7 +379,7 @@ pub unsafe fn before_end(name: &CStr, comm: *mut Fint, error: *mut Fint) {
     unsafe {
         match mpi::next(name) {
             Some(next) => transmute::<*mut c_void, OfCommFn>(next)(comm, error),
-            None => tell(error, None),
+            None => set_error(error, None),
         }
     }
 }
@@ -395,14 +395,14 @@ pub unsafe fn finalize(name: &CStr, error: *mut Fint) {
     unsafe {
         match mpi::next(name) {
             Some(next) => transmute::<*mut c_void, FinalizeFn>(next)(error),
-            None => tell(error, None),
+            None => set_error(error, None),
         }
     }
 }
 
 /// # Safety
 /// `error` is null or an integer.
-unsafe fn tell(error: *mut Fint, code: Option<c_int>) {
+unsafe fn set_error(error: *mut Fint, code: Option<c_int>) {
     // SAFETY: the caller's promise.
     if let Some(error) = unsafe { error.as_mut() } {
         *error = code.unwrap_or(mpi::ABSENT);

@@ -16,18 +16,18 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// State shared by a request and its broadcast.
-pub struct Told {
+pub struct RequestState {
     len: usize,
     /// MPI result code; valid once `ended` is set.
     code: AtomicI32,
     ended: AtomicBool,
 }
 
-impl Told {
+impl RequestState {
     /// The state of a broadcast of `len` bytes.
-    pub fn new(len: usize) -> Arc<Told> {
+    pub fn new(len: usize) -> Arc<RequestState> {
         let (code, ended) = (AtomicI32::new(SUCCESS), AtomicBool::new(false));
-        Arc::new(Told { len, code, ended })
+        Arc::new(RequestState { len, code, ended })
     }
 
     /// Returns whether the broadcast has ended.
@@ -67,7 +67,7 @@ enum State {
 
 /// An unfinished broadcast.
 struct Pending {
-    told: Arc<Told>,
+    shared: Arc<RequestState>,
     whom: Whom,
     group: isize,
     op: isize,
@@ -146,8 +146,8 @@ pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_
         };
         asked.bcast.datatype = kept;
     }
-    let told = Told::new(len);
-    let state = Arc::into_raw(told.clone()).cast_mut().cast();
+    let shared = RequestState::new(len);
+    let state = Arc::into_raw(shared.clone()).cast_mut().cast();
     // SAFETY: the caller's promise for `request`; `free` takes `state` back.
     if !unsafe { requests.start(&CALLS, state, request) } {
         return Some(mpi.fail(bcast.comm, false));
@@ -155,7 +155,7 @@ pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_
     // SAFETY: `start` wrote it.
     let whom = Whom::Made(unsafe { mpi.read(request)? });
     // SAFETY: the caller's promise.
-    unsafe { post(agreed, asked, packed, (whom, told)) };
+    unsafe { post(agreed, asked, packed, (whom, shared)) };
     Some(SUCCESS)
 }
 
@@ -186,12 +186,12 @@ pub unsafe fn pack(mpi: &Mpi, agreed: &Agreed, asked: &Asked) -> Result<Option<P
 /// Posts a broadcast to the group for nonblocking ones in `agreed`.
 ///
 /// # Safety
-/// The buffer must stay valid until `told` has ended.
+/// The buffer must stay valid until `shared` has ended.
 pub unsafe fn post(
     agreed: &Agreed,
     asked: Asked,
     mut packed: Option<Packed>,
-    (whom, told): (Whom, Arc<Told>),
+    (whom, shared): (Whom, Arc<RequestState>),
 ) {
     let (group, spare) = agreed.ahead().unwrap_or((-1, 0));
     let base = match &mut packed {
@@ -206,7 +206,7 @@ pub unsafe fn post(
     });
     group::when_given_up(settle_if_free);
     pending.push(Pending {
-        told,
+        shared,
         whom,
         group,
         op: op.unwrap_or(-1),
@@ -231,8 +231,8 @@ fn advance(pending: &mut Vec<Pending>, mpi: &Mpi, requests: &Requests, provider:
             waiting.push(one.group);
         }
         if let Some(code) = code {
-            one.told.code.store(code, Ordering::Relaxed);
-            one.told.ended.store(true, Ordering::Release);
+            one.shared.code.store(code, Ordering::Relaxed);
+            one.shared.ended.store(true, Ordering::Release);
             match one.whom {
                 Whom::Made(request) => {
                     if one.packed.is_some() {
@@ -293,7 +293,7 @@ impl Pending {
                 }
             }
             (end, _) => {
-                crate::bcast::tell_of_death(end, self.who);
+                crate::bcast::report_death(end, self.who);
                 Some(match end {
                     provider::ENDED_MISMATCH => mpi.code(true),
                     _ => mpi.dead(),
@@ -353,9 +353,9 @@ pub fn settle() {
 /// # Safety
 ///
 /// `state` is from `begin`, and was not passed to `free`.
-unsafe fn told<'a>(state: *mut c_void) -> &'a Told {
+unsafe fn request_state<'a>(state: *mut c_void) -> &'a RequestState {
     // SAFETY: the caller's promise.
-    unsafe { &*state.cast_const().cast::<Told>() }
+    unsafe { &*state.cast_const().cast::<RequestState>() }
 }
 
 unsafe extern "C" fn query(state: *mut c_void, status: *mut c_void) -> c_int {
@@ -364,12 +364,12 @@ unsafe extern "C" fn query(state: *mut c_void, status: *mut c_void) -> c_int {
         unsafe { requests.fill(mpi, status) };
     }
     // SAFETY: the MPI passes the pointer that `begin` gave it.
-    unsafe { told(state) }.code.load(Ordering::Relaxed)
+    unsafe { request_state(state) }.code.load(Ordering::Relaxed)
 }
 
 unsafe extern "C" fn free(state: *mut c_void) -> c_int {
     // SAFETY: the MPI calls this once for the pointer that `begin` gave it.
-    drop(unsafe { Arc::from_raw(state.cast_const().cast::<Told>()) });
+    drop(unsafe { Arc::from_raw(state.cast_const().cast::<RequestState>()) });
     SUCCESS
 }
 
@@ -387,11 +387,11 @@ unsafe extern "C" fn wait(count: c_int, states: *mut *mut c_void, _: f64, _: *mu
     };
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: `count` states, which `begin` gave.
-        let told = unsafe { told(*states.add(at)) };
-        let mut wait = Wait::new((mpi, provider, None), told.len);
+        let state = unsafe { request_state(*states.add(at)) };
+        let mut wait = Wait::new((mpi, provider, None), state.len);
         loop {
             look();
-            if told.ended.load(Ordering::Acquire) {
+            if state.ended.load(Ordering::Acquire) {
                 break;
             }
             if let Err(Stop::Code(code)) = wait.look() {

@@ -216,7 +216,7 @@ impl Mpi {
         let (mut lower, mut extent) = (0, 0);
         let [mut integers, mut addresses, mut types, mut combiner] = [0; 4];
         // SAFETY: these functions write exactly these values.
-        let told = unsafe {
+        let known = unsafe {
             (self.extent)(datatype, &mut lower, &mut extent) == SUCCESS
                 && (self.envelope)(
                     datatype,
@@ -228,7 +228,7 @@ impl Mpi {
         };
         // A type without constituents is a predefined type.
         let own = integers == 0 && addresses == 0 && types == 0;
-        told.then_some(Layout {
+        known.then_some(Layout {
             size,
             is_plain: own && lower == 0 && extent as usize == size,
         })
@@ -311,10 +311,10 @@ impl Mpi {
     pub fn world(&self) -> Option<Handle> {
         let (mut begun, mut over) = (0, 0);
         // SAFETY: both write one int, at any time.
-        let told = unsafe {
+        let known = unsafe {
             (self.initialized)(&mut begun) == SUCCESS && (self.finalized)(&mut over) == SUCCESS
         };
-        (told && begun != 0 && over == 0).then_some(self.constants.world)
+        (known && begun != 0 && over == 0).then_some(self.constants.world)
     }
 
     /// Lets the MPI make progress with the program's other operations. Returns their error. Done by

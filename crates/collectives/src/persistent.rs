@@ -11,7 +11,7 @@
 use crate::bcast::Bcast;
 use crate::calls::{self, Call};
 use crate::group::{self, Agreed, RANKS_MIN};
-use crate::ibcast::{self, Asked, Told, Whom};
+use crate::ibcast::{self, Asked, RequestState, Whom};
 use crate::mpi::{self, Handle, Mpi, SUCCESS};
 use crate::provider;
 use crate::quiet::Quiet;
@@ -326,19 +326,19 @@ pub unsafe fn start(mpi: &Mpi, request: *mut Handle) -> Option<c_int> {
     if code != SUCCESS {
         return Some(code);
     }
-    let (told, whom) = (
-        Told::new(used.asked.len),
+    let (shared, whom) = (
+        RequestState::new(used.asked.len),
         Whom::Itself(comm, agreed.rank as c_int),
     );
     // SAFETY: the promise of `MPI_Start`'s caller.
-    unsafe { ibcast::post(agreed, used.asked, packed, (whom, told.clone())) };
+    unsafe { ibcast::post(agreed, used.asked, packed, (whom, shared.clone())) };
     if requests.hook(ibcast::hook) {
         return Some(SUCCESS);
     }
     if let Some((start, _)) = functions.watch {
-        let told = Arc::into_raw(told).cast_mut().cast();
-        // SAFETY: `poll` takes `told` back when it has ended.
-        let _ = unsafe { start(poll, told, NO_STREAM) };
+        let extra = Arc::into_raw(shared).cast_mut().cast();
+        // SAFETY: `poll` takes `extra` back when it has ended.
+        let _ = unsafe { start(poll, extra, NO_STREAM) };
     }
     Some(SUCCESS)
 }
@@ -355,7 +355,7 @@ unsafe extern "C" fn poll(thing: *mut c_void) -> c_int {
         return ASYNC_DONE;
     };
     // SAFETY: MPICH's object, with the pointer that `start` gave it.
-    let told = unsafe { state(thing) }.cast_const().cast::<Told>();
+    let shared = unsafe { state(thing) }.cast_const().cast::<RequestState>();
     if POLLS.replace(true) {
         return ASYNC_NOTHING;
     }
@@ -366,10 +366,10 @@ unsafe extern "C" fn poll(thing: *mut c_void) -> c_int {
     POLLS.set(false);
     // SAFETY: `start` gave it, and it is taken back once, after which this is not called again.
     unsafe {
-        if !(*told).is_over() {
+        if !(*shared).is_over() {
             return ASYNC_NOTHING;
         }
-        drop(Arc::from_raw(told));
+        drop(Arc::from_raw(shared));
     }
     ASYNC_DONE
 }
@@ -415,9 +415,10 @@ pub fn before_free(request: Handle) -> Option<()> {
     Some(())
 }
 
-/// A communicator is about to be freed: frees the groups whose requests this rank has freed. No
-/// rank waits for another, which may be dead: other ranks get what they have not received of such a
-/// group from its closed member, and no rank starts a request that another rank has freed.
+/// Handles a communicator that is about to be freed: frees the groups whose requests this rank has
+/// freed. The ranks do so independently, since a rank may be dead. Ranks that still miss chunks of
+/// such a group get them from its closed members, and no rank starts a request that another rank
+/// has freed.
 pub fn end(mpi: &Mpi, comm: Handle) {
     let mut going = Vec::new();
     lock().retain_mut(|slot| {

@@ -8,17 +8,18 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Polls between calls that let the MPI make progress with the program's other operations.
+/// Number of polls between two calls that let the MPI make progress with the program's other
+/// operations.
 const LOOKS: u32 = 32;
-/// Polls between questions to the MPI whether the communicator's calls still succeed: about a
-/// millisecond.
+/// Number of polls between two questions to the MPI whether the communicator's calls still succeed:
+/// about a millisecond.
 const LOOKS_BROKEN: u32 = 1_024;
 /// Longest time between two yields, which is the longest time for which this rank keeps another
 /// process waiting. A yield takes a hundredth of it.
 const SPIN: Duration = Duration::from_micros(50);
 /// After a yield that let another process run, this many polls begin with a yield: otherwise
 /// waiting ranks would delay the ranks that have work.
-const OFFERS: u32 = 1_024;
+const YIELDS: u32 = 1_024;
 /// Least length in bytes of broadcasts for which ranks wait by sleeping. Ranks that yield in a loop
 /// disturb others too, and the late end of a sleep is a small part of such a broadcast's time.
 const SLEEP_FROM_BYTES: usize = 512 << 10;
@@ -30,7 +31,7 @@ const SLEEP_COST: u32 = 64;
 const LOOKS_BETWEEN: u32 = 8;
 
 /// Yields due in this process.
-static OFFERS_DUE: AtomicU32 = AtomicU32::new(0);
+static YIELDS_DUE: AtomicU32 = AtomicU32::new(0);
 
 /// The reason why a rank stops waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,13 +117,13 @@ impl<A: Around> Wait<A> {
     }
 
     fn give_way(&mut self) -> Result<(), c_int> {
-        let due = OFFERS_DUE.load(Ordering::Relaxed);
+        let due = YIELDS_DUE.load(Ordering::Relaxed);
         if due > 0 && self.long && self.looks % LOOKS_BETWEEN == 0 {
-            OFFERS_DUE.store(due.saturating_sub(SLEEP_COST), Ordering::Relaxed);
+            YIELDS_DUE.store(due.saturating_sub(SLEEP_COST), Ordering::Relaxed);
             self.long = self.around.sleep_briefly();
             return self.around.progress_of_mpi();
         } else if due > 0 && !self.long {
-            OFFERS_DUE.store(due - 1, Ordering::Relaxed);
+            YIELDS_DUE.store(due - 1, Ordering::Relaxed);
             self.yield_cpu();
         } else if self.looks % LOOKS_BETWEEN == 0 && self.since.elapsed() >= SPIN {
             self.yield_cpu();
@@ -134,7 +135,7 @@ impl<A: Around> Wait<A> {
         let taken = self.around.yield_cpu();
         self.since = Instant::now();
         if taken {
-            OFFERS_DUE.store(OFFERS, Ordering::Relaxed);
+            YIELDS_DUE.store(YIELDS, Ordering::Relaxed);
         }
     }
 }
@@ -179,7 +180,7 @@ mod tests {
     /// Makes `count` polls while yields are due. Returns the recorded actions, and the number of
     /// yields due afterwards.
     fn looks(len: usize, sleeps: bool, count: u32) -> (String, u32) {
-        OFFERS_DUE.store(OFFERS, Ordering::Relaxed);
+        YIELDS_DUE.store(YIELDS, Ordering::Relaxed);
         let done = RefCell::default();
         let notes = Notes {
             done,
@@ -189,7 +190,7 @@ mod tests {
         };
         let mut wait = Wait::new(&notes, len);
         (0..count).for_each(|_| wait.look().unwrap());
-        (notes.done.take(), OFFERS_DUE.load(Ordering::Relaxed))
+        (notes.done.take(), YIELDS_DUE.load(Ordering::Relaxed))
     }
 
     /// Returns how a wait for a broadcast that never ends is ended.
@@ -217,9 +218,9 @@ mod tests {
     /// All cases are in this test, since the number of due yields is global.
     #[test]
     fn a_poll_result_is_used_before_the_next_yield() {
-        assert_eq!(looks(4, true, 3), ("lolol".into(), OFFERS - 2));
+        assert_eq!(looks(4, true, 3), ("lolol".into(), YIELDS - 2));
         let (done, due) = looks(SLEEP_FROM_BYTES, true, LOOKS_BETWEEN + 1);
-        assert_eq!((&*done, due), ("lllllllldl", OFFERS - SLEEP_COST));
+        assert_eq!((&*done, due), ("lllllllldl", YIELDS - SLEEP_COST));
         // If sleeps are refused the loop goes on yielding.
         let (done, _) = looks(SLEEP_FROM_BYTES, false, LOOKS_BETWEEN + 3);
         assert_eq!(done, "lllllllldlolol");
@@ -227,7 +228,7 @@ mod tests {
         let (done, due) = looks(
             SLEEP_FROM_BYTES,
             true,
-            LOOKS_BETWEEN * (OFFERS / SLEEP_COST) + 1,
+            LOOKS_BETWEEN * (YIELDS / SLEEP_COST) + 1,
         );
         assert_eq!((done.matches('d').count(), due), (16, 0));
     }

@@ -57,7 +57,7 @@ pub enum OpError {
     /// The remote memory key, address or length of a read or write was refused.
     BadRemoteMemory,
     /// The whole message arrived, but its sender is not in the address vector (see
-    /// `Engine::ep_tell_strangers`).
+    /// `Engine::ep_set_source_err`).
     UnknownSource,
     /// The endpoint was closed or the engine is poisoned.
     Closed,
@@ -271,7 +271,8 @@ pub struct AvId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EpId(pub u32);
 
-/// Largest inject and eager message in bytes (design rule 1).
+/// Largest inject and eager message in bytes. MPICH asks for delivery-complete above the inject
+/// size.
 pub const INJECT_MAX: usize = 65_536;
 
 /// Most remote pieces of one operation.
@@ -344,8 +345,8 @@ impl Counter {
 
     /// Runs the callback after a change of either value.
     pub fn changed(&self) {
-        if let Some(Notice(tell)) = self.notice.get() {
-            tell();
+        if let Some(Notice(notify)) = self.notice.get() {
+            notify();
         }
     }
 }

@@ -9,11 +9,13 @@ pub(crate) mod awaited;
 mod backpressure;
 mod borrow;
 mod complete;
+mod decrypt;
 mod direct_write;
 mod execute;
 mod flush;
 mod group_close;
 mod group_io;
+mod group_open;
 mod group_send;
 mod ingest;
 mod link_upkeep;
@@ -29,6 +31,7 @@ pub(crate) mod rpc;
 mod submit;
 mod tick;
 mod unpack;
+mod versions;
 
 use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
 use crate::platform::random::Random;
@@ -39,10 +42,10 @@ use crate::state::coalesce::Coalescer;
 use crate::state::counters::Counters;
 use crate::state::directory::{Directory, Endpoint};
 use crate::state::group_table::Groups;
-use crate::state::operations::Operations;
 use crate::state::outages::Outages;
 use crate::state::pairing::ByKind;
 use crate::state::rails::{RailState, Rails};
+use crate::state::regions::Operations;
 use crate::state::rpcs::Rpcs;
 use crate::state::write::direct_datagrams;
 use marline_proto::{Config, Delivery, Node, RailSpec};
@@ -226,7 +229,7 @@ impl<S: System> Core<S> {
             counters: Default::default(),
             remote_open: 0,
             min_multi: 64,
-            tells_strangers: false,
+            source_err: false,
             enabled: false,
             peers: Vec::new(),
             addrs: Vec::new(),

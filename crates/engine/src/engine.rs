@@ -208,9 +208,9 @@ impl<S: System> Engine<S> {
 
     /// Ends receives from senders outside the address vector with an error that carries their
     /// address (`FI_SOURCE_ERR`).
-    pub fn ep_tell_strangers(&self, ep: EpId) {
+    pub fn ep_set_source_err(&self, ep: EpId) {
         if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
-            endpoint.tells_strangers = true;
+            endpoint.source_err = true;
         }
     }
 
@@ -281,6 +281,7 @@ impl<S: System> Engine<S> {
             );
             return Err(SubmitError::BadAddress);
         }
+        core.check_versions(av, &address)?;
         core.check_key_mark(&address)?;
         core.dir.av_insert(av, address)
     }

@@ -24,11 +24,11 @@ mod sums_test;
 mod waker_test;
 
 pub use api::*;
-pub use config::{choice, profile, settings};
+pub use config::{checksum_choice, profile, settings};
 pub use core::atomic::atomic_max;
 pub use core::{Core, CoreConfig};
 pub use engine::Engine;
-pub use marline_rails::{card_of, Card};
+pub use marline_rails::{nic_of, NicInfo};
 pub use memory::atomic;
 pub use open::{rails_here, RailHere};
 pub use platform::bell::Bell;

@@ -62,6 +62,7 @@ pub fn shortened(blob: &[u8; ADDRESS_LEN_MAX], len: usize) -> [u8; ADDRESS_LEN_M
         let mut short = Address::new(address.id, address.token, &rails);
         short.has_more = address.has_more || rails.len() < address.rails().iter().count();
         short.key_mark = address.key_mark;
+        short.set_versions(address.versions());
         let short = short.encode();
         if short.1 <= len || rails.pop().is_none() {
             return short.0;

@@ -14,7 +14,7 @@ use crate::progress::process::Process;
 use crate::progress::shared::{Parts, Shared, Slow};
 use crate::progress::sum_workers::SumWorkers;
 use crate::progress::waits::Waits;
-use marline_auth::{ConnectionKeys, JobKey};
+use marline_auth::{ConnectionKeys, DirectKey, JobKey};
 use marline_checksum::Algorithm;
 use marline_proto::{Config, FRAGMENT_MAX};
 use marline_rails::{
@@ -176,7 +176,8 @@ impl Settings {
     }
 }
 
-/// Opens the rails; omits standby rails that cannot be opened.
+/// Opens the rails; omits standby rails that cannot be opened, and replaces others that need what
+/// this host or process lacks (`RailChoice::instead`).
 fn open_rails(
     settings: &Settings,
     choices: Vec<RailChoice>,
@@ -195,7 +196,8 @@ fn open_rails(
         let mut config = config.clone();
         let mut tries = PORT_TRIES;
         loop {
-            opened.push(choice.clone(), open_rail(named, &choice, &config, &time)?);
+            let (used, rail) = open_or_instead(named, &choice, &config, (&time, log))?;
+            opened.push(used, rail);
             let Some(behind) = &behind else { break };
             let port = opened.last_port().unwrap_or(0);
             let mut beside = config.clone();
@@ -222,6 +224,29 @@ fn open_rails(
     Ok(opened)
 }
 
+/// Opens the rail number `index`, or the one that is used in its place.
+fn open_or_instead(
+    index: u8,
+    choice: &RailChoice,
+    config: &RailsConfig,
+    (time, log): (&marline_rails::Clock, &LogSink),
+) -> Result<(RailChoice, AnyRail), String> {
+    let why = match open_rail(index, choice, config, time) {
+        Ok(rail) => return Ok((choice.clone(), rail)),
+        Err(why) => why,
+    };
+    let Some(udp) = choice.instead() else {
+        return Err(why);
+    };
+    let rail = open_rail(index, &udp, config, time)?;
+    let text = format!(
+        "there is no rail {}: {why}; it is a UDP rail",
+        choice.name()
+    );
+    (log.0)(LogLevel::Warn, &text);
+    Ok((udp, rail))
+}
+
 /// Number of a rail to which only fault scripts for all rails apply.
 const ALL_FAULTS: u8 = u8::MAX;
 
@@ -240,20 +265,23 @@ fn rails_config(settings: &Settings, key: Option<&JobKey>) -> Result<RailsConfig
         direct: settings.direct && settings.fragment_max_bytes == 0,
         rcvbuf_bytes: settings.receive_buffer_bytes,
         sndbuf_bytes: settings.send_buffer_bytes,
+        dscp: settings.dscp,
         ports,
         connect: true,
         cmsg: false,
         share_groups: settings.multicast_share,
+        direct_key: key.map(|key| Arc::new(DirectKey::new(key))),
     };
     let shm = ShmConfig {
         one_copy: settings.one_copy,
         keys: keys.clone(),
     };
     let tcp = TcpConfig {
+        dscp: settings.dscp,
         user_timeout_ms: u32::try_from(settings.rail_timeout_ms()).unwrap_or(u32::MAX),
         connections_max: settings.tcp_connections,
         ports,
-        keys,
+        keys: keys.clone(),
         ..TcpConfig::default()
     };
     let verbs = VerbsConfig {
@@ -264,6 +292,7 @@ fn rails_config(settings: &Settings, key: Option<&JobKey>) -> Result<RailsConfig
             true => u32::try_from(settings.rail_timeout_ms()).unwrap_or(u32::MAX),
             false => 0,
         },
+        keys,
     };
     Ok(RailsConfig {
         udp,
@@ -280,7 +309,7 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
     let proto = Config {
         reliable: s.reliability,
         algorithm: tuned.algorithm as u8,
-        algorithms: Algorithm::BY_TRUST,
+        algorithms: Algorithm::BY_TRUST_UNKEYED,
         seeing_order: Algorithm::SEEING_ORDER,
         eager_max: tuned.eager_max_bytes as u64,
         credit_bytes: s.credit_bytes_per_peer as u64,
@@ -292,6 +321,7 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
         pto_cap_ns: s.pto_cap_ms * 1_000_000,
         ack_delay_ns: s.ack_delay_us * 1_000,
         ack_every: s.ack_every_packets,
+        versions: s.versions(),
         policy: s.policy.of_node(),
         rail_algorithm: s.checksum_rails.by_rail(rails),
         native_rails: s.native.of_rails(rails),

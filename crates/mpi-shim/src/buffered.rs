@@ -257,7 +257,7 @@ mod tests {
     /// Result code of making a request.
     static MADE: AtomicI32 = AtomicI32::new(SUCCESS);
     /// Communicator and error code of each call of the error handler.
-    static TOLD: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
+    static RAISED: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
 
     unsafe extern "C" fn dup(datatype: Handle, own: *mut Handle) -> c_int {
         // SAFETY: the address of a variable.
@@ -276,7 +276,7 @@ mod tests {
     }
 
     unsafe extern "C" fn error(communicator: Handle, code: c_int) -> c_int {
-        TOLD.lock().unwrap().push((communicator.addr(), code));
+        RAISED.lock().unwrap().push((communicator.addr(), code));
         SUCCESS
     }
 
@@ -324,10 +324,10 @@ mod tests {
         for (theirs, code) in [(OUT_OF_RESOURCE, ERR_NO_MEM), (-1, ERR_INTERN), (5, 5)] {
             MADE.store(theirs, Ordering::Relaxed);
             assert_eq!(start(), (code, OLD, 0), "the program keeps its request");
-            assert_eq!(TOLD.lock().unwrap().pop(), Some((COMMUNICATOR, code)));
+            assert_eq!(RAISED.lock().unwrap().pop(), Some((COMMUNICATOR, code)));
         }
         MADE.store(SUCCESS, Ordering::Relaxed);
         assert_eq!(start(), (SUCCESS, NEW, OLD), "it may be started again");
-        assert!(TOLD.lock().unwrap().is_empty(), "each was told once");
+        assert!(RAISED.lock().unwrap().is_empty(), "each was told once");
     }
 }

@@ -122,7 +122,7 @@ impl OpenMpi {
         let (mut size, mut lower, mut extent, mut first, mut span) = (0, 0, 0, 0, 0);
         let [mut integers, mut addresses, mut types, mut combiner] = [0; 4];
         // SAFETY: these functions write exactly these values.
-        let told = unsafe {
+        let known = unsafe {
             (self.size)(datatype, &mut size) == SUCCESS
                 && (self.extent)(datatype, &mut lower, &mut extent) == SUCCESS
                 && (self.true_extent)(datatype, &mut first, &mut span) == SUCCESS
@@ -135,7 +135,7 @@ impl OpenMpi {
                 ) == SUCCESS
         };
         let len = size.checked_mul(place.count.into()).filter(|len| *len > 0);
-        let len = len.filter(|_| told)?;
+        let len = len.filter(|_| known)?;
         let is_own = integers == 0 && addresses == 0 && types == 0;
         let is_dense = [lower, first] == [0; 2] && [extent, span] == [size as isize; 2];
         // A derived type without gaps may still be out of order. A type too long to pack is passed

@@ -127,11 +127,11 @@ impl OpenMpi {
     fn before(&self, datatype: Handle) -> Option<isize> {
         let (mut size, mut first, mut span) = (0, 0, 0);
         // SAFETY: these functions write exactly these values.
-        let told = unsafe {
+        let known = unsafe {
             (self.size)(datatype, &mut size) == SUCCESS
                 && (self.true_extent)(datatype, &mut first, &mut span) == SUCCESS
         };
-        Some(first).filter(|first| told && size > 0 && *first != 0)
+        Some(first).filter(|first| known && size > 0 && *first != 0)
     }
 }
 

@@ -100,9 +100,15 @@ impl Node {
         self.local.id
     }
 
+    /// The token of this endpoint.
+    pub fn token(&self) -> u32 {
+        self.local.token
+    }
+
     /// Returns the peer with this address, and adds it if it is unknown; sends nothing. The peer
-    /// counts as named by the owner until [`Node::unname`].
+    /// counts as named by the owner until [`Node::av_removed`].
     pub fn peer(&mut self, address: &Address) -> PeerId {
+        self.displace_stranger(address);
         if self.peer_named(address.id).is_none() {
             let (stats, events) = (&mut self.stats, &mut self.events);
             self.local
@@ -111,6 +117,12 @@ impl Node {
         let peer = self.directory.know(address);
         self.name(peer);
         peer
+    }
+
+    /// Prepares a connection to the peer, as the first operation that names it does. A peer without
+    /// a common version is told.
+    pub fn meet(&mut self, peer: PeerId) {
+        self.ensure_conn(peer);
     }
 
     /// Address of a peer.

@@ -141,7 +141,7 @@ unsafe extern "C" fn descriptor(descriptor: *mut u8) -> isize {
     guard_free(|| {
         let (shared, ep) = find()?;
         let bytes = shared.engine.member_descriptor(ep).ok_or(Errno::NODEV)?;
-        // SAFETY: the caller has room for a card there.
+        // SAFETY: the caller has room for a member descriptor there.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), descriptor, bytes.len()) };
         Ok(0)
     })

@@ -14,17 +14,17 @@ extern "C" fn nobody(_: u8) {}
 /// not suppressed.
 #[inline]
 pub(crate) fn poll_begins() {
-    tell(0);
+    report(0);
 }
 
 /// The poll has ended.
 #[inline]
 pub(crate) fn poll_ends(found_something: bool) {
-    tell(1 + u8::from(found_something));
+    report(1 + u8::from(found_something));
 }
 
 #[inline]
-fn tell(state: u8) {
+fn report(state: u8) {
     /// The callback; null before the first look-up. (No lock or `Once`, since a fork may happen
     /// during the look-up.)
     static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -34,8 +34,8 @@ fn tell(state: u8) {
         FOUND.store(found, Relaxed);
     }
     // SAFETY: of `look`.
-    let tell = unsafe { std::mem::transmute::<*mut c_void, PollFn>(found) };
-    tell(state);
+    let report = unsafe { std::mem::transmute::<*mut c_void, PollFn>(found) };
+    report(state);
 }
 
 #[cold]

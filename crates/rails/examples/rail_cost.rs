@@ -4,7 +4,8 @@
 //! minimum of several rounds.
 
 use marline_rails::{
-    choose_interfaces, Links, Rail, RailRx, RailTx, SendOutcome, UdpConfig, UdpRail,
+    choose_interfaces, LinkId, Links, Rail, RailRx, RailTx, SendOutcome, UdpConfig, UdpRail, UdpRx,
+    UdpTx,
 };
 use std::time::Instant;
 
@@ -14,6 +15,15 @@ const ROUNDS: usize = 100;
 fn least(mut round: impl FnMut() -> f64) -> f64 {
     (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
+
+/// Packet and segment lengths of the streams.
+const STREAMS: [(usize, usize); 5] = [
+    (100, 100),
+    (1400, 1400),
+    (62_720, 980),
+    (64_000, 1400),
+    (64_000, 9000),
+];
 
 fn main() -> Result<(), String> {
     let address = std::env::args()
@@ -32,35 +42,38 @@ fn main() -> Result<(), String> {
     println!("{}: {:?}", choice[0], peer.caps());
     // libc's calls are cheaper in a process with one thread, which an engine's process never is.
     std::thread::spawn(std::thread::park);
-    for (len, segment) in [
-        (100, 100),
-        (1400, 1400),
-        (62_720, 980),
-        (64_000, 1400),
-        (64_000, 9000),
-    ] {
+    for (len, segment) in STREAMS {
         let segment = segment.min(peer.caps().datagram_max);
-        let bytes = vec![7; len];
-        let (mut send_ns, mut recv_ns) = (f64::INFINITY, f64::INFINITY);
-        for _ in 0..ROUNDS {
-            const CALLS: usize = 32; // fit the receive buffer
-            let start = Instant::now();
-            for _ in 0..CALLS {
-                assert_eq!(tx.send(to, &bytes, segment, 0), SendOutcome::Sent);
-            }
-            let sent = Instant::now();
-            let mut got = 0;
-            while got < CALLS * len {
-                rx.recv(&mut |r| got += r.bytes.len());
-            }
-            send_ns = send_ns.min((sent - start).as_nanos() as f64 / CALLS as f64);
-            recv_ns = recv_ns.min(sent.elapsed().as_nanos() as f64 / CALLS as f64);
-        }
-        let rate = len as f64 / (send_ns + recv_ns);
-        println!(
-            "{len} B by {segment}: send {send_ns:.0} ns, receive {recv_ns:.0} ns, {rate:.2} GB/s"
-        );
+        stream((&mut tx, to), &mut rx, len, segment);
     }
+    singles((&mut tx, to), &mut rx);
+    Ok(())
+}
+
+/// Measures calls with `len` bytes in segments, many before they are received.
+fn stream((tx, to): (&mut UdpTx, LinkId), rx: &mut UdpRx, len: usize, segment: usize) {
+    const CALLS: usize = 32; // fit the receive buffer
+    let bytes = vec![7; len];
+    let (mut send_ns, mut recv_ns) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        for _ in 0..CALLS {
+            assert_eq!(tx.send(to, &bytes, segment, 0), SendOutcome::Sent);
+        }
+        let sent = Instant::now();
+        let mut got = 0;
+        while got < CALLS * len {
+            rx.recv(&mut |r| got += r.bytes.len());
+        }
+        send_ns = send_ns.min((sent - start).as_nanos() as f64 / CALLS as f64);
+        recv_ns = recv_ns.min(sent.elapsed().as_nanos() as f64 / CALLS as f64);
+    }
+    let rate = len as f64 / (send_ns + recv_ns);
+    println!("{len} B by {segment}: send {send_ns:.0} ns, receive {recv_ns:.0} ns, {rate:.2} GB/s");
+}
+
+/// Measures packets that are received before the next is sent, and empty polls.
+fn singles((tx, to): (&mut UdpTx, LinkId), rx: &mut UdpRx) {
     let single = least(|| {
         let start = Instant::now();
         for _ in 0..1000 {
@@ -86,5 +99,4 @@ fn main() -> Result<(), String> {
         start.elapsed().as_nanos() as f64 / 1000.0
     });
     println!("empty poll: {empty:.0} ns");
-    Ok(())
 }

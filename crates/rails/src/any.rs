@@ -8,6 +8,7 @@ use crate::shm::{ShmRail, ShmRx, ShmTx};
 use crate::tcp::{TcpRail, TcpRx, TcpTx};
 use crate::udp::{self, UdpRail, UdpRx, UdpTx};
 use crate::verbs::{self, VerbsRail, VerbsRx, VerbsTx};
+use crate::xdp::{XdpRail, XdpRx, XdpTx};
 use crate::{
     Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links,
     Piece, Rail, RailEvent, RailRx, RailTx, Read, Received, RemoteRead, RemoteWrite, SendOutcome,
@@ -25,6 +26,8 @@ pub enum AnyRail {
     Shm(Box<ShmRail>),
     /// A port of an InfiniBand or RoCE device.
     Verbs(Box<VerbsRail>),
+    /// Past the kernel's stack.
+    Xdp(Box<XdpRail>),
     /// Another rail with injected faults.
     Faulty(Box<Faulty<AnyRail>>),
 }
@@ -40,6 +43,8 @@ pub enum AnyTx {
     Shm(Box<ShmTx>),
     /// A port of an InfiniBand or RoCE device.
     Verbs(Box<VerbsTx>),
+    /// Past the kernel's stack.
+    Xdp(Box<XdpTx>),
     /// Another half with injected faults.
     Faulty(Box<FaultyTx<AnyTx>>),
 }
@@ -54,6 +59,8 @@ pub enum AnyRx {
     Shm(ShmRx),
     /// A port of an InfiniBand or RoCE device.
     Verbs(Box<VerbsRx>),
+    /// Past the kernel's stack.
+    Xdp(Box<XdpRx>),
     /// Another half with injected faults.
     Faulty(Box<FaultyRx<AnyRx>>),
 }
@@ -79,6 +86,10 @@ impl Rail for AnyRail {
             AnyRail::Verbs(rail) => {
                 let (tx, rx) = rail.split();
                 (AnyTx::Verbs(Box::new(tx)), AnyRx::Verbs(Box::new(rx)))
+            }
+            AnyRail::Xdp(rail) => {
+                let (tx, rx) = rail.split();
+                (AnyTx::Xdp(Box::new(tx)), AnyRx::Xdp(Box::new(rx)))
             }
             AnyRail::Faulty(rail) => {
                 let (tx, rx) = rail.split();
@@ -122,7 +133,7 @@ macro_rules! forward {
 }
 
 forward! {
-    impl Links for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
+    impl Links for AnyTx { Udp, Tcp, Shm, Verbs, Xdp, Faulty }
     mut fn connect(self, to: &RailAddr) -> Connected;
     mut fn works(self, link: LinkId);
     mut fn silent(self, link: LinkId);
@@ -131,21 +142,21 @@ forward! {
 }
 
 forward! {
-    impl RemoteWrite for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
+    impl RemoteWrite for AnyTx { Udp, Tcp, Shm, Verbs, Xdp, Faulty }
     mut fn register(self, base: *mut u8, len: usize) -> Option<u64>;
     mut fn deregister(self, key: u64);
     mut fn write(self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome;
 }
 
 forward! {
-    impl RemoteRead for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
+    impl RemoteRead for AnyTx { Udp, Tcp, Shm, Verbs, Xdp, Faulty }
     mut fn advertise(self, base: *const u8, len: usize) -> Option<u64>;
     mut fn open(self, pieces: &[Piece]) -> Option<u64>;
     mut fn read(self, link: LinkId, read: &Read) -> SendOutcome;
 }
 
 forward! {
-    impl Staging for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
+    impl Staging for AnyTx { Udp, Tcp, Shm, Verbs, Xdp, Faulty }
     mut fn stage(self, len: usize) -> Option<u64>;
     ref fn unstage(
         self, key: u64, offset: u64, len: usize, to: &mut dyn FnMut(&[u8])
@@ -153,7 +164,7 @@ forward! {
 }
 
 forward! {
-    impl DirectWrite for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
+    impl DirectWrite for AnyTx { Udp, Tcp, Shm, Verbs, Xdp, Faulty }
     mut fn write_direct(
         self, link: LinkId, write: &Write<'_>, packet: &[u8], segment: usize, flow: u8
     ) -> SendOutcome;
@@ -163,14 +174,14 @@ forward! {
 }
 
 forward! {
-    impl Groups for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
+    impl Groups for AnyTx { Udp, Tcp, Shm, Verbs, Xdp, Faulty }
     mut fn join(self, group: &RailAddr) -> Result<GroupLink, GroupError>;
     mut fn leave(self, group: GroupLink);
     mut fn send_group(self, group: GroupLink, bytes: &[u8], segment: usize) -> SendOutcome;
 }
 
 forward! {
-    impl RailTx for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
+    impl RailTx for AnyTx { Udp, Tcp, Shm, Verbs, Xdp, Faulty }
     ref fn caps(self) -> Caps;
     ref fn local_addr(self) -> RailAddr;
     mut fn move_to(self, interface: &InterfaceChoice) -> Option<RailAddr>;
@@ -182,7 +193,7 @@ forward! {
 }
 
 forward! {
-    impl TxBuffers for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
+    impl TxBuffers for AnyTx { Udp, Tcp, Shm, Verbs, Xdp, Faulty }
     mut fn lend(self) -> Option<BufId>;
     mut fn buffer(self, id: BufId) -> &mut [u8];
     mut fn give_back(self, id: BufId);
@@ -195,7 +206,7 @@ forward! {
 }
 
 forward! {
-    impl RailRx for AnyRx { Udp, Tcp, Shm, Verbs, Faulty }
+    impl RailRx for AnyRx { Udp, Tcp, Shm, Verbs, Xdp, Faulty }
     mut fn recv(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
     mut fn recv_groups(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
     mut fn recv_rest(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;

@@ -10,6 +10,7 @@ use crate::shm::{ShmConfig, ShmRail};
 use crate::tcp::{TcpConfig, TcpRail};
 use crate::udp::{UdpConfig, UdpRail};
 use crate::verbs::{self, VerbsConfig, VerbsRail};
+use crate::xdp::XdpRail;
 use crate::RailFault;
 use marline_wire::RAILS_MAX;
 use std::net::IpAddr;
@@ -65,6 +66,12 @@ const KINDS: &[Kind] = &[
         paths: true,
         open: open_verbs,
     },
+    Kind {
+        name: "xdp",
+        choose: choose_by,
+        paths: false,
+        open: open_xdp,
+    },
 ];
 
 /// A rail to be opened.
@@ -97,21 +104,31 @@ impl RailChoice {
         }
     }
 
+    /// The rail that is used if this one cannot be opened: for a rail past the stack a UDP rail on
+    /// the same interface.
+    pub fn instead(&self) -> Option<RailChoice> {
+        (self.kind == XDP).then(|| RailChoice {
+            kind: 0,
+            ..self.clone()
+        })
+    }
+
     /// Returns whether the rail waits for an interface or for an address of the interface.
     pub fn is_awaited(&self) -> bool {
-        self.kind <= TCP && self.interface.is_awaited()
+        is_over_ip(self.kind) && self.interface.is_awaited()
     }
 
     /// The reason, for people, why the rail cannot carry packets at present.
     pub fn complaint(&self) -> Option<String> {
         let why = match (self.kind, self.interface.state()) {
-            (0 | TCP, RailFault::Down(errno)) => match errno {
+            (0 | TCP | XDP, RailFault::Down(errno)) => match errno {
                 libc::ENODEV => "there is no such interface",
                 libc::ENETDOWN => "its interface is down, or has no carrier",
                 libc::EADDRNOTAVAIL => "its interface has no address of the version that is wanted",
                 _ => "its interface reports an error",
             },
             (0 | TCP | SHM, _) => return None,
+            (XDP, _) => return XdpRail::obstacle(&self.interface),
             _ => return verbs::complaint(&self.interface.name),
         };
         Some(why.to_owned())
@@ -212,7 +229,7 @@ fn version_of(names: &[&str]) -> IpVersion {
     for name in names.iter().filter(|name| !later(name)) {
         let (kind, what) = kind_of(name);
         let what: Vec<_> = what.map(str::to_owned).into_iter().collect();
-        if kind <= TCP {
+        if is_over_ip(kind) {
             // An error is reported when this name is processed.
             let found = choose_interfaces(&what).unwrap_or_default();
             others.extend(found.into_iter().filter(|one| !one.is_awaited()));
@@ -238,6 +255,12 @@ fn choice(kind: usize, implied: bool, interface: InterfaceChoice) -> RailChoice 
 /// Indices in [`KINDS`].
 const TCP: usize = 1;
 const SHM: usize = 2;
+const XDP: usize = 6;
+
+/// Returns whether rails of a kind are on an interface with an IP address.
+fn is_over_ip(kind: usize) -> bool {
+    matches!(kind, 0 | TCP | XDP)
+}
 
 /// Adds a TCP rail behind each UDP rail that was named without a kind, unless a TCP rail was named
 /// there. The TCP rail is a standby rail, or with `equal` a full rail. Nothing is added beyond the
@@ -324,6 +347,11 @@ pub fn open_rail(
 fn open_udp(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
     let rail = UdpRail::open(&choice.interface, &config.udp)?;
     Ok(AnyRail::Udp(Box::new(rail)))
+}
+
+fn open_xdp(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
+    let rail = XdpRail::open(&choice.interface, &config.udp)?;
+    Ok(AnyRail::Xdp(Box::new(rail)))
 }
 
 fn open_tcp(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
@@ -448,7 +476,7 @@ mod tests {
             let kind = name.split_once(':').unwrap().0;
             let start = format!(
                 "{name}: there is no kind of rails {kind}; there are udp, tcp, shm, ud, rc, uc, \
-                 and later: before"
+                 xdp, and later: before"
             );
             assert!(said.starts_with(&start), "{said}");
             assert!(said.contains("there is lo ("), "{said}");

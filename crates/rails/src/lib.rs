@@ -1,7 +1,7 @@
 //! Rails: one local interface of one kind each. Every system call lives in this crate.
 //!
-//! A rail has two halves so that the system call of an empty poll does not hold the engine's lock
-//! (design rule 2): [`RailTx`] lives inside the lock, [`RailRx`] outside. The only caller is
+//! A rail has two halves so that the system call of an empty poll does not hold the engine's lock:
+//! [`RailTx`] lives inside the lock, [`RailRx`] outside. The only caller is
 //! `marline-engine`; the simulator implements the same traits.
 
 mod addr;
@@ -30,6 +30,7 @@ mod tcp;
 mod tx_buf;
 mod udp;
 mod verbs;
+mod xdp;
 
 pub use addr::UdpAddr;
 pub use any::{group_addr, AnyRail, AnyRx, AnyTx};
@@ -39,8 +40,8 @@ pub use discover::{
 };
 pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use interfaces::{
-    card_of, choose_interfaces, unused_interfaces, Card, InterfaceChange, InterfaceChoice,
-    InterfaceWatch, Silence,
+    choose_interfaces, nic_of, unused_interfaces, InterfaceChange, InterfaceChoice, InterfaceWatch,
+    NicInfo, Silence,
 };
 pub use link::{AddrLinks, Connected, DownReason, LinkId, LinkTable, Links};
 pub use locate::{answer_to, ask, pauses, Unanswered};
@@ -49,7 +50,7 @@ pub use outcome::{RailFault, SendOutcome};
 pub use pairing::show_addr;
 pub use plain_buffers::{BufState, PlainBuffers};
 pub use ports::Ports;
-pub use rail::{Armed, KeyMismatch, Rail, RailEvent, RailRx, RailTx, Received};
+pub use rail::{Armed, KeyMismatch, Rail, RailEvent, RailRx, RailTx, RailVersions, Received};
 pub use registered::Registrations;
 pub use remote_read::{Read, RemoteRead};
 pub use remote_write::{DirectWrite, Piece, RemoteWrite, RemoteWrites, Write};
@@ -60,3 +61,4 @@ pub use tcp::{TcpConfig, TcpRail, TcpRx, TcpTx};
 pub use tx_buf::{BufId, TxBuffers, BUFFER_LEN};
 pub use udp::{UdpConfig, UdpRail, UdpRx, UdpTx};
 pub use verbs::{immediate, verbs_ports, VerbsConfig, VerbsRail, VerbsRx, VerbsTx};
+pub use xdp::{XdpRail, XdpRx, XdpTx};

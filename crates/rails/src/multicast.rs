@@ -11,8 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// 239.192.0.0/14, the organization-local scope (RFC 2365).
 const GROUPS_V4: u32 = 0xefc0_0000;
 const GROUP_BITS_V4: u32 = 18;
-/// `ff15::`, transient addresses of site-local scope; the last 32 bits are random, from 0x8000_0000
-/// on (RFC 4291, RFC 3307).
+/// `ff15::`, transient addresses of site-local scope; the last 32 bits are a random group id with
+/// the highest bit set (RFC 4291, RFC 3307).
 const GROUPS_V6: u128 = 0xff15 << 112;
 const GROUP_DRAWN_V6: u32 = 0x8000_0000;
 

@@ -29,6 +29,15 @@ pub enum KeyMismatch {
     Tag,
 }
 
+/// Versions of a rail's framing or handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RailVersions {
+    /// The version of the other end.
+    pub theirs: u8,
+    /// The version of this end.
+    pub ours: u8,
+}
+
 /// An event that a rail noticed outside of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RailEvent {
@@ -41,9 +50,12 @@ pub enum RailEvent {
     /// The host of a connectionless link's peer answered with ICMP port unreachable: a hint that
     /// the peer process is gone.
     Refused(LinkId),
-    /// A connection was refused for its key, before it carried anything, or ended for a frame
-    /// without the right tag. The other end's address; `None`: it is on this host.
+    /// A connection was refused for its key before it carried packets, or ended after a frame with
+    /// a wrong tag. The address is the other end's; `None`: on this host.
     Forged(Option<IpAddr>, KeyMismatch),
+    /// A connection ended, or a handshake was ignored, because the other end speaks another version
+    /// of the framing or of the handshake: the other end's address, where it is known.
+    OtherVersion(Option<IpAddr>, RailVersions),
     /// A firewall, a router or the local host rejected packets (ICMP port unreachable that is not
     /// from the destination host): the address of the rejecting host.
     Barred(IpAddr),
@@ -57,7 +69,9 @@ pub enum RailEvent {
     /// The read with this token ended: `true` if all of its bytes are in place.
     Pulled(u64, bool),
     /// The adapter reported an asynchronous event: its name in verbs.
-    Told(&'static str),
+    Async(&'static str),
+    /// The port dropped datagrams with another Q_Key than their receiver's, of any process.
+    QKeyViolations(u64),
     /// The adapter completed a request with an error status.
     FailedCompletion,
     /// Application memory was registered.

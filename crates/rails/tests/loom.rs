@@ -173,7 +173,7 @@ fn nobody_sleeps_for_ever(bits: bool) {
     let thread = thread::spawn(move || {
         let mut producer = Producer::new::<Model>();
         assert!(produce(&other, &mut producer, 1));
-        if inbox::tell(&*other, 0) {
+        if inbox::notify(&*other, 0) {
             other.wake();
         }
     });
@@ -228,7 +228,7 @@ fn nothing_is_missed_when_bits_begin() {
         let thread = thread::spawn(move || {
             let mut producer = Producer::new::<Model>();
             assert!(produce(&other, &mut producer, 1));
-            assert!(!inbox::tell(&*other, 70));
+            assert!(!inbox::notify(&*other, 70));
         });
         inbox::want_bits(&*model, true);
         let mut consumer = Consumer::default();

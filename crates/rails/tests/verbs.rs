@@ -1,11 +1,11 @@
-//! Verbs rails on a real stack: two rails on one device, in one process. They require a device
-//! rxe0; the end-to-end tests run them in the guest. By hand:
-//!
+//! Verbs rails on a real stack: two rails on the device rxe0, in one process; the end-to-end tests
+//! run them in the guest. By hand:
 //! ```text
 //! cargo test -p marline-rails --test verbs --no-run
 //! scripts/guest target/debug/deps/verbs-... --ignored --test-threads 1
 //! ```
 
+mod keyed;
 mod limited;
 
 use marline_rails::{
@@ -461,12 +461,14 @@ fn connections_are_evicted_while_links_stay_up() {
             "{kind}"
         );
         assert_eq!(count(&ends, RailEvent::FailedCompletion), 0, "{kind}");
-        let (rested, woken) = (
+        let (evicted, reconnected) = (
             count(&ends, RailEvent::Evicted),
             count(&ends, RailEvent::Reconnected),
         );
-        println!("{kind}: {rested} rested, {woken} woken");
-        assert!(rested > 20 && woken > 20, "{kind}: {rested} {woken}");
+        assert!(
+            evicted > 20 && reconnected > 20,
+            "{kind}: {evicted} {reconnected}"
+        );
     }
 }
 
@@ -489,14 +491,19 @@ fn a_link_begins_with_datagrams() {
             let packet = wait(&mut a, &mut b, |_, b| b.packets.pop_front());
             assert_eq!(packet, [at; 600], "{kind}");
         }
-        let woken = |end: &End| end.events.contains(&RailEvent::Reconnected);
-        assert!(!woken(&a) && !woken(&b), "{kind}: still by datagrams");
+        let reconnected = |end: &End| end.events.contains(&RailEvent::Reconnected);
+        assert!(
+            !reconnected(&a) && !reconnected(&b),
+            "{kind}: still by datagrams"
+        );
         for at in 0..50u8 {
             send(&mut a, to_b, &[at; 600]);
             let packet = wait(&mut a, &mut b, |_, b| b.packets.pop_front());
             assert_eq!(packet, [at; 600], "{kind}");
         }
-        wait(&mut a, &mut b, |a, b| (woken(a) && woken(b)).then_some(()));
+        wait(&mut a, &mut b, |a, b| {
+            (reconnected(a) && reconnected(b)).then_some(())
+        });
         send(&mut b, to_a, b"back");
         assert_eq!(wait(&mut a, &mut b, |a, _| a.packets.pop_front()), b"back");
 
@@ -520,7 +527,7 @@ fn a_link_begins_with_datagrams() {
         let packet = wait(&mut a, &mut c, |_, c| c.packets.pop_front());
         assert_eq!(packet, b"written", "{kind}");
         assert_eq!(place, source, "{kind}");
-        assert!(woken(&a), "{kind}: a write wants a connection");
+        assert!(reconnected(&a), "{kind}: a write wants a connection");
         c.tx.deregister(key);
     }
 }

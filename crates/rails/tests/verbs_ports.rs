@@ -102,7 +102,7 @@ impl End {
         while let Some(event) = self.tx.poll_event() {
             self.events.push(event);
         }
-        let told = |event: &RailEvent| matches!(event, RailEvent::Told(_));
+        let told = |event: &RailEvent| matches!(event, RailEvent::Async(_));
         self.events
             .iter()
             .filter(|event| !told(event))
@@ -114,7 +114,7 @@ impl End {
     fn told(&mut self) -> Vec<&'static str> {
         self.news();
         let told = |event: &RailEvent| match event {
-            RailEvent::Told(what) => Some(*what),
+            RailEvent::Async(what) => Some(*what),
             _ => None,
         };
         self.events.iter().filter_map(told).collect()

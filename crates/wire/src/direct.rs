@@ -2,25 +2,31 @@
 //! bytes the receiving kernel puts in place.
 //!
 //! ```text
-//!  0  u32 check   4  u8 version (not that of a packet)   5  u8 extra lines
+//!  0  u32 check  4  u8 version (not that of a packet)   5  u8 extra lines
 //!                 6  u16 bytes of a packet, or 0
 //!  8  u64 key    16  u64 offset                         24  u32 len                  28  u32 0
 //! 32  the packet, which notifies of an earlier write; zeros to the next line of 64
 //!     then `len` bytes for the registered memory
 //! ```
+//!
+//! A tag has its low half in the place of the check, its high half in that of the zero.
 
-use crate::header::{u32_at, u64_at, VERSION};
+use crate::header::{u32_at, u64_at};
 
 /// Bytes of the head.
 pub const DIRECT_HEAD_LEN: usize = 32;
+/// Place of the fields that check or tag covers.
+const COVERED: core::ops::Range<usize> = 4..28;
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// The version, at the offset of a packet's version.
-const DIRECT_VERSION: u8 = VERSION | 0x80;
+/// The version of this head, at the offset of a packet's version, which never has the highest bit.
+/// Another head gets another number of [`crate::RailWrites`], which rails announce.
+const DIRECT_VERSION: u8 = 0x84;
 
 /// The head of a direct write. The head only has an effect with a key that its sender was told, and
 /// where no byte has landed yet; the sum of the bytes comes in a packet. So the check need only
-/// detect damage by a broken rail: wrong bytes, or bytes from the middle of other data.
+/// detect damage by a broken rail: wrong bytes, or bytes from the middle of other data. In a job
+/// with a key a tag takes the check's place (docs/design/security.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectHead {
     /// The receiver's key ([`crate::Rkey`]).
@@ -39,20 +45,46 @@ pub struct DirectHead {
 impl DirectHead {
     /// Encodes the head.
     pub fn write(&self) -> [u8; DIRECT_HEAD_LEN] {
+        self.write_with(|_| u64::from(self.check()))
+    }
+
+    /// Encodes the head with the tag that `tag` gives for the fields.
+    pub fn write_tagged(&self, tag: impl Fn(&[u8]) -> u64) -> [u8; DIRECT_HEAD_LEN] {
+        self.write_with(tag)
+    }
+
+    fn write_with(&self, check: impl Fn(&[u8]) -> u64) -> [u8; DIRECT_HEAD_LEN] {
         let mut out = [0; DIRECT_HEAD_LEN];
-        out[..4].copy_from_slice(&self.check().to_le_bytes());
         out[4] = DIRECT_VERSION;
         out[5] = self.spare;
         out[6..8].copy_from_slice(&self.packet_len.to_le_bytes());
         out[8..16].copy_from_slice(&self.key.to_le_bytes());
         out[16..24].copy_from_slice(&self.offset.to_le_bytes());
         out[24..28].copy_from_slice(&self.len.to_le_bytes());
+        let check = check(&out[COVERED]).to_le_bytes();
+        out[..4].copy_from_slice(&check[..4]);
+        out[28..].copy_from_slice(&check[4..]);
         out
     }
 
     /// The head at the start of `datagram`, if it is a direct write.
     #[inline]
     pub fn parse(datagram: &[u8]) -> Option<DirectHead> {
+        let (head, bytes) = DirectHead::claimed(datagram)?;
+        (head.write() == *bytes).then_some(head)
+    }
+
+    /// The head at the start of `datagram`, if it is a direct write with the tag that `tag` gives
+    /// for its fields.
+    #[inline]
+    pub fn parse_tagged(datagram: &[u8], tag: impl Fn(&[u8]) -> u64) -> Option<DirectHead> {
+        let (head, bytes) = DirectHead::claimed(datagram)?;
+        (head.write_tagged(tag) == *bytes).then_some(head)
+    }
+
+    /// The fields of what claims to be a direct write, and its head.
+    #[inline]
+    fn claimed(datagram: &[u8]) -> Option<(DirectHead, &[u8; DIRECT_HEAD_LEN])> {
         let bytes: &[u8; DIRECT_HEAD_LEN] = datagram.first_chunk()?;
         if bytes[4] != DIRECT_VERSION {
             return None;
@@ -64,7 +96,7 @@ impl DirectHead {
             packet_len: u16::from_le_bytes([bytes[6], bytes[7]]),
             spare: bytes[5],
         };
-        (head.write() == *bytes).then_some(head)
+        Some((head, bytes))
     }
 
     /// Bytes before those for the memory: whole cache lines, so that the kernel copies from line to
@@ -129,6 +161,35 @@ mod tests {
             if let Some(head) = DirectHead::parse(&bytes) {
                 prop_assert_eq!(&head.write()[..], &bytes[..DIRECT_HEAD_LEN]);
             }
+        }
+    }
+
+    /// A keyed check: any function of the fields and a secret.
+    fn tag(secret: u64) -> impl Fn(&[u8]) -> u64 {
+        move |fields| {
+            let mix = |sum: u64, &byte: &u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+            fields.iter().fold(secret, mix)
+        }
+    }
+
+    #[test]
+    fn a_tag_takes_the_place_of_the_check() {
+        let head = DirectHead {
+            key: 1,
+            offset: 2,
+            len: 3,
+            packet_len: 4,
+            spare: 5,
+        };
+        let bytes = head.write_tagged(tag(7));
+        assert_eq!(DirectHead::parse_tagged(&bytes, tag(7)), Some(head));
+        assert_eq!(DirectHead::parse_tagged(&bytes, tag(8)), None);
+        assert_eq!(DirectHead::parse(&bytes), None);
+        assert_eq!(DirectHead::parse_tagged(&head.write(), tag(7)), None);
+        for bit in 0..8 * DIRECT_HEAD_LEN {
+            let mut other = bytes;
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(DirectHead::parse_tagged(&other, tag(7)), None, "{bit}");
         }
     }
 

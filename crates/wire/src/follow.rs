@@ -102,6 +102,7 @@ mod tests {
         };
         writer.push(&Frame::Data(data)).unwrap();
         let header = Header {
+            version: crate::VERSION,
             algorithm: 1,
             dst_id: 2,
             dst_token: 3,

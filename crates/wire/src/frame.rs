@@ -7,10 +7,13 @@ use crate::header::{u16_at, u32_at, u64_at};
 use crate::hello::{Hello, HelloView, HELLO_FIXED};
 use crate::prefix::{
     prefix, put, BadFrame, KIND_ACK, KIND_ADVERTISEMENT, KIND_BYE, KIND_CORRUPT, KIND_CREDIT,
-    KIND_DATA, KIND_EAGER, KIND_GRANT, KIND_HAVE, KIND_HELLO, KIND_KEY, KIND_PAD, KIND_PING,
-    KIND_READ, KIND_READ_FAIL, KIND_RTS, KIND_WRITTEN,
+    KIND_DATA, KIND_EAGER, KIND_GRANT, KIND_HAVE, KIND_HELLO, KIND_KEY, KIND_PAD,
+    KIND_PATH_CHALLENGE, KIND_PATH_RESPONSE, KIND_PING, KIND_READ, KIND_READ_FAIL, KIND_RTS,
+    KIND_WRITTEN,
 };
 use crate::rail_addr::RAILS_MAX;
+use crate::segments::{Advertisement, Have, ADVERTISEMENT_LEN, HAVE_LEN};
+use crate::skip::Extension;
 use crate::{blocks, BLOCK_BYTES};
 
 /// The message is tagged (matched by tag); otherwise untagged.
@@ -27,7 +30,8 @@ pub const FLAG_UNSUMMED: u8 = 16;
 /// fragment, deregister the memory, so that no late write lands.
 pub const FLAG_DEREGISTER: u8 = 32;
 /// A remote write: the message goes into the registered memory with the tag as key, at the offset
-/// in `data`. It matches no receive and always waits for its grant.
+/// in `data`. It matches no receive. It is eager only to a peer whose HELLO allows that
+/// ([`Hello::eager_puts`]), and ends with the grant of no bytes that answers it.
 pub const FLAG_PUT: u8 = 64;
 
 /// The remote write or READ is a part of a larger operation, and is not counted separately.
@@ -46,12 +50,8 @@ pub const EAGER_LEN: usize = 40;
 pub const DATA_LEN: usize = 40;
 /// Bytes of an RTS frame.
 pub const RTS_LEN: usize = 32;
-/// Bytes of an ADVERTISEMENT frame.
-pub const ADVERTISEMENT_LEN: usize = 24;
-/// Bytes of a HAVE frame.
-pub const HAVE_LEN: usize = 8 + SEGMENTS_MAX / 8;
-/// Most segments of a message in an [`Advertisement`].
-pub const SEGMENTS_MAX: usize = 256;
+/// Bytes of a PATH_CHALLENGE or PATH_RESPONSE frame.
+pub const PATH_CHALLENGE_LEN: usize = 16;
 /// Bytes of a GRANT frame.
 pub const GRANT_LEN: usize = 24;
 /// Most filler in the head of a PAD frame.
@@ -153,35 +153,6 @@ pub struct Written {
     pub sum: u64,
 }
 
-/// A segment of a rendezvous message's memory that the receiver may read instead of granting the
-/// message. The first segment precedes the message's [`Rts`] in the same packet and is never
-/// retransmitted: a receiver that does not get it sends a grant. The others follow after the
-/// request has arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Advertisement {
-    /// Message number.
-    pub number: u32,
-    /// Number of the segment.
-    pub segment: u8,
-    /// The sender's index of the rail.
-    pub rail: u8,
-    /// The rail's key of the memory; offsets under the key are those of the message. 0: the memory
-    /// must not be read.
-    pub key: u64,
-    /// Sum of the segment, seeded as if it were a fragment.
-    pub sum: u64,
-}
-
-/// Segments of a message that the receiver has read and that need not be sent. Sent along with the
-/// message's grants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Have {
-    /// Message number.
-    pub number: u32,
-    /// Bit n of word m: segment 64 m + n.
-    pub segments: [u64; SEGMENTS_MAX / 64],
-}
-
 /// Request to read remote registered memory (`fi_readmsg`); answered by DATA with
 /// [`FLAG_READ_REPLY`], subject to the reader's grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,6 +227,18 @@ pub enum Frame<H = Hello<'static>, M = AckMasks> {
         /// The path's code: [`crate::Header::path`] of the damaged packets.
         path: u16,
     },
+    /// Asks for proof that the receiver is at the address to which this packet was sent.
+    PathChallenge {
+        /// Data that cannot be guessed.
+        data: u64,
+    },
+    /// The proof: data of a challenge, as received.
+    PathResponse {
+        /// The challenge's data.
+        data: u64,
+    },
+    /// A frame of a kind that this version does not know.
+    Extension(Extension),
 }
 
 /// A frame in its received packet. Kept small, since it is passed through three calls before it
@@ -274,6 +257,7 @@ impl Frame<Hello<'_>> {
             Frame::Rts(_) => RTS_LEN,
             Frame::Grant(_) => GRANT_LEN,
             Frame::Key(_) => 16,
+            Frame::PathChallenge { .. } | Frame::PathResponse { .. } => PATH_CHALLENGE_LEN,
             Frame::Advertisement(_) => ADVERTISEMENT_LEN,
             Frame::Have(_) => HAVE_LEN,
             Frame::Ack(a) => 16 + 8 * a.masks.count as usize,
@@ -283,6 +267,7 @@ impl Frame<Hello<'_>> {
             Frame::Corrupt { .. } => 8,
             Frame::Pad { head, .. } => 8 + *head as usize,
             Frame::Read(_) => 40,
+            Frame::Extension(e) => e.len as usize,
         }
     }
 
@@ -313,16 +298,13 @@ impl Frame<Hello<'_>> {
                 put(out, 24, w.len as u64);
                 put(out, 32, w.sum);
             }
-            Frame::Advertisement(o) => write_advertisement(o, out),
-            Frame::Have(h) => write_have(h, out),
+            Frame::Advertisement(o) => o.write(out),
+            Frame::Have(h) => h.write(out),
             Frame::Ack(a) => {
                 let count = a.masks.count.min(ACK_MASKS_MAX as u8);
                 a.write(count, |m| a.masks.bits[m], out);
             }
-            Frame::Credit { bytes } => {
-                prefix(out, KIND_CREDIT, 0, 0, 0);
-                put(out, 8, *bytes);
-            }
+            Frame::Credit { bytes } => write_long(KIND_CREDIT, *bytes, out),
             Frame::Hello(h) => {
                 prefix(
                     out,
@@ -348,6 +330,9 @@ impl Frame<Hello<'_>> {
                 out[8..8 + *head as usize].fill(0);
             }
             Frame::Corrupt { path } => prefix(out, KIND_CORRUPT, 0, 0, *path as u32),
+            Frame::PathChallenge { data } => write_long(KIND_PATH_CHALLENGE, *data, out),
+            Frame::PathResponse { data } => write_long(KIND_PATH_RESPONSE, *data, out),
+            Frame::Extension(e) => e.write(out),
         }
     }
 }
@@ -360,6 +345,7 @@ impl<H, M> Frame<H, M> {
             Frame::Eager(e) => e.len as usize,
             Frame::Data(d) => d.len as usize,
             Frame::Pad { len, .. } => *len as usize,
+            Frame::Extension(e) => e.payload as usize,
             _ => 0,
         }
     }
@@ -386,23 +372,21 @@ impl<'a> FrameView<'a> {
             Frame::ReadFail { number } => Frame::ReadFail { number },
             Frame::Pad { len, head } => Frame::Pad { len, head },
             Frame::Corrupt { path } => Frame::Corrupt { path },
+            Frame::PathChallenge { data } => Frame::PathChallenge { data },
+            Frame::PathResponse { data } => Frame::PathResponse { data },
+            Frame::Extension(extension) => Frame::Extension(extension),
         }
     }
 
-    /// Reads the frame at the start of `b` (the rest of the packet's head), and checks every field
-    /// that can be checked without state.
-    #[inline]
-    pub(crate) fn read(b: &'a [u8]) -> Result<(FrameView<'a>, usize), BadFrame> {
-        if b.len() < 8 {
-            return Err(BadFrame);
-        }
-        let (kind, flags, aux, word) = (b[0], b[1], u16_at(b, 2), u32_at(b, 4));
-        let need = match kind {
+    /// Bytes of the frame that begins with this prefix.
+    #[inline(always)]
+    fn len_of((kind, flags, aux, word): (u8, u8, u16, u32)) -> Result<usize, BadFrame> {
+        Ok(match kind {
             KIND_EAGER | KIND_DATA | KIND_READ | KIND_WRITTEN => 40,
             KIND_RTS => 32,
             KIND_GRANT => 24,
             KIND_ACK if flags as usize <= ACK_MASKS_MAX => 16 + 8 * flags as usize,
-            KIND_CREDIT => 16,
+            KIND_CREDIT | KIND_PATH_CHALLENGE | KIND_PATH_RESPONSE => 16,
             KIND_KEY if (aux as usize) < RAILS_MAX => 16,
             KIND_ADVERTISEMENT if (aux as usize) < RAILS_MAX => ADVERTISEMENT_LEN,
             KIND_HAVE => HAVE_LEN,
@@ -410,8 +394,19 @@ impl<'a> FrameView<'a> {
             KIND_PING | KIND_BYE | KIND_READ_FAIL => 8,
             KIND_PAD if word <= PAD_HEAD_MAX as u32 && word % 8 == 0 => 8 + word as usize,
             KIND_CORRUPT if word <= u16::MAX as u32 => 8,
-            _ => return Err(BadFrame),
-        };
+            _ => Extension::frame_len(kind, aux).ok_or(BadFrame)?,
+        })
+    }
+
+    /// Reads the frame at the start of `b` (the rest of the packet's head), and checks every field
+    /// that can be checked without state.
+    #[inline(always)] // without it the check of a packet calls it: 1% more instructions a message
+    pub(crate) fn read(b: &'a [u8]) -> Result<(FrameView<'a>, usize), BadFrame> {
+        if b.len() < 8 {
+            return Err(BadFrame);
+        }
+        let (kind, flags, aux, word) = (b[0], b[1], u16_at(b, 2), u32_at(b, 4));
+        let need = Self::len_of((kind, flags, aux, word))?;
         if b.len() < need {
             return Err(BadFrame);
         }
@@ -436,8 +431,8 @@ impl<'a> FrameView<'a> {
                 key: u64_at(b, 8),
             }),
             KIND_WRITTEN => Frame::Written(read_written(b, flags, word)?),
-            KIND_ADVERTISEMENT => Frame::Advertisement(read_advertisement(b, flags, aux, word)),
-            KIND_HAVE => Frame::Have(read_have(b, word)),
+            KIND_ADVERTISEMENT => Frame::Advertisement(Advertisement::read(b, flags, aux, word)),
+            KIND_HAVE => Frame::Have(Have::read(b, word)),
             KIND_ACK => Frame::Ack(read_ack(b, aux, word)?),
             KIND_CREDIT => Frame::Credit {
                 bytes: u64_at(b, 8),
@@ -455,10 +450,13 @@ impl<'a> FrameView<'a> {
             }),
             KIND_READ_FAIL => Frame::ReadFail { number: word },
             KIND_CORRUPT => Frame::Corrupt { path: word as u16 },
-            _ => Frame::Pad {
+            KIND_PATH_CHALLENGE => Frame::PathChallenge { data: u64_at(b, 8) },
+            KIND_PATH_RESPONSE => Frame::PathResponse { data: u64_at(b, 8) },
+            KIND_PAD => Frame::Pad {
                 len: aux,
                 head: word as u16,
             },
+            _ => Frame::Extension(Extension::read(b)),
         };
         Ok((frame, need))
     }
@@ -501,6 +499,12 @@ fn write_data(d: &Data, out: &mut [u8]) {
     put(out, 32, d.sum);
 }
 
+/// Writes a frame of 8 bytes.
+fn write_long(kind: u8, value: u64, out: &mut [u8]) {
+    prefix(out, kind, 0, 0, 0);
+    put(out, 8, value);
+}
+
 fn read_head(b: &[u8], flags: u8, word: u32, total: u64) -> MsgHead {
     MsgHead {
         number: word,
@@ -514,7 +518,8 @@ fn read_head(b: &[u8], flags: u8, word: u32, total: u64) -> MsgHead {
 #[inline]
 fn read_eager(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Eager, BadFrame> {
     let head = read_head(b, flags, word, u64_at(b, 24));
-    if !covers(0, aux as u64, head.total) || flags & FLAG_PUT != 0 {
+    let both = FLAG_PUT | FLAG_RPC;
+    if !covers(0, aux as u64, head.total) || flags & both == both {
         return Err(BadFrame);
     }
     Ok(Eager {
@@ -538,35 +543,6 @@ fn read_data(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Data, BadFrame>
         len: aux,
         sum: u64_at(b, 32),
     })
-}
-
-fn write_advertisement(o: &Advertisement, out: &mut [u8]) {
-    prefix(out, KIND_ADVERTISEMENT, o.segment, o.rail as u16, o.number);
-    put(out, 8, o.key);
-    put(out, 16, o.sum);
-}
-
-fn write_have(h: &Have, out: &mut [u8]) {
-    prefix(out, KIND_HAVE, 0, 0, h.number);
-    let words = h.segments.iter().enumerate();
-    words.for_each(|(m, word)| put(out, 8 + 8 * m, *word));
-}
-
-fn read_have(b: &[u8], word: u32) -> Have {
-    Have {
-        number: word,
-        segments: core::array::from_fn(|m| u64_at(b, 8 + 8 * m)),
-    }
-}
-
-fn read_advertisement(b: &[u8], flags: u8, aux: u16, word: u32) -> Advertisement {
-    Advertisement {
-        number: word,
-        segment: flags,
-        rail: aux as u8,
-        key: u64_at(b, 8),
-        sum: u64_at(b, 16),
-    }
 }
 
 fn read_written(b: &[u8], flags: u8, word: u32) -> Result<Written, BadFrame> {

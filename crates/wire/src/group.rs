@@ -1,4 +1,4 @@
-//! Packets of a group: a head of their own, then control words, then at most one chunk with its
+//! Packets of a group: a head of their own, then control frames, then at most one chunk with its
 //! payload.
 //!
 //! ```text
@@ -8,11 +8,11 @@
 //! 16  u32 group token        20 u16 source's member number 22 u16 reserved (0)
 //! 24  u64 source endpoint id
 //! 32  u32 source epoch       36 u8 lane  37 u8 flags  38 u8 0  39 u8 kind: 1
-//! 40  words, then the chunk
+//! 40  frames, then the chunk; with a tag first number and destination (`group_seal.rs`)
 //! ```
 //!
 //! The first eight bytes are those of every packet, and a packet between two endpoints has 0 in the
-//! place of the kind. Words and chunks begin with `kind u8, flags or count u8, root u16, u32`:
+//! place of the kind. Frames and chunks begin with `kind u8, flags or count u8, root u16, u32`:
 //!
 //! ```text
 //! ACK    1  flags  root  0              next u64
@@ -24,13 +24,19 @@
 //! PIECE  10 flags  root  len u16, piece u16  the same
 //! ```
 //!
+//! Frames of kinds from 128 on have their length in place of the root, a multiple of 8, and are
+//! skipped by it.
+//!
 //! A PIECE is a part of a chunk, with its own offset, length and sum. Pieces of a chunk count from
 //! 1, and all but the last have [`PIECE_LEN`] bytes.
 
-use crate::header::{u16_at, u32_at, u64_at, KIND_AT, VERSION};
+use crate::group_flags::AckFlags;
+use crate::group_seal::GroupSeal;
+use crate::header::{u16_at, u32_at, u64_at, KIND_AT, TAG_LEN};
 use crate::packet::ParseError;
+use crate::skip::Extension;
 
-/// Bytes of the head without words and chunk.
+/// Bytes of the head without frames and chunk.
 pub const GROUP_HEAD_LEN: usize = 40;
 /// Bytes of a chunk's head.
 pub const CHUNK_HEAD_LEN: usize = 48;
@@ -46,6 +52,12 @@ pub const PIECE_LEN: u32 = 384;
 /// Pieces of a chunk, at most: a longer chunk than any datagram.
 pub const PIECES_MAX: u16 = 255;
 
+/// Offset of the flags.
+const FLAGS_AT: usize = 37;
+
+/// The version of a group's packets, which all members' descriptors name: groups are not formed
+/// where these differ.
+const GROUP_VERSION: u8 = 4;
 const KIND: u8 = 1;
 const ACK: u8 = 1;
 const NACK: u8 = 2;
@@ -74,17 +86,19 @@ pub struct GroupHead {
     pub src_epoch: u32,
     /// The rail on which the packet was sent, as an index among the group's rails.
     pub network: u8,
-    /// [`GroupHead::FLAG_MULTICAST`].
+    /// [`GroupHead::FLAG_MULTICAST`] and [`GroupHead::FLAG_TAGGED`], which the writer sets.
     pub flags: u8,
 }
 
 impl GroupHead {
     /// The packet was sent to the group's address, not to one member.
     pub const FLAG_MULTICAST: u8 = 1;
+    /// The packet has a number, a destination and a tag (docs/design/security.md).
+    pub const FLAG_TAGGED: u8 = 2;
 
     fn write(&self, head_len: u16, out: &mut [u8]) {
         out[0..4].fill(0);
-        out[4] = VERSION;
+        out[4] = GROUP_VERSION;
         out[5] = self.algorithm;
         out[6..8].copy_from_slice(&head_len.to_le_bytes());
         out[8..16].copy_from_slice(&self.group.to_le_bytes());
@@ -94,9 +108,13 @@ impl GroupHead {
         out[24..32].copy_from_slice(&self.src_id.to_le_bytes());
         out[32..36].copy_from_slice(&self.src_epoch.to_le_bytes());
         out[36] = self.network;
-        out[37] = self.flags;
+        out[FLAGS_AT] = self.flags;
         out[38] = 0;
         out[KIND_AT] = KIND;
+    }
+
+    fn is_tagged(&self) -> bool {
+        self.flags & GroupHead::FLAG_TAGGED != 0
     }
 
     fn read(b: &[u8]) -> GroupHead {
@@ -108,7 +126,7 @@ impl GroupHead {
             src_id: u64_at(b, 24),
             src_epoch: u32_at(b, 32),
             network: b[36],
-            flags: b[37],
+            flags: b[FLAGS_AT],
         }
     }
 }
@@ -135,7 +153,7 @@ pub struct Chunk {
     /// 0: a whole chunk. Otherwise the number of a piece, from 1 on: `offset` and `len` are the
     /// piece's own.
     pub piece: u8,
-    /// The root's memory waits for the acknowledgement of this chunk and all before.
+    /// Requests an acknowledgement of this chunk and all before: the root's memory is free then.
     pub asks: bool,
     /// The network does not deliver this group's packets to all members: the group is abandoned
     /// after an agreed number of broadcasts.
@@ -200,31 +218,6 @@ impl Chunk {
         };
         let sane = chunk.len > 0 && end <= chunk.total && counts;
         sane.then(|| (chunk, u64_at(b, 40)))
-    }
-}
-
-/// Flags of an acknowledgement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AckFlags {
-    /// Multicast does not reach the member, or a member whose acknowledgements it aggregates.
-    pub unreachable: bool,
-    /// The member, or one whose acknowledgements it aggregates, lost many packets recently: the
-    /// root should reduce its rate.
-    pub lossy: bool,
-}
-
-impl AckFlags {
-    /// Encodes as the two lowest bits.
-    pub fn bits(self) -> u8 {
-        self.unreachable as u8 | (self.lossy as u8) << 1
-    }
-
-    /// Decodes from the two lowest bits.
-    pub fn of(bits: u8) -> AckFlags {
-        AckFlags {
-            unreachable: bits & 1 != 0,
-            lossy: bits & 2 != 0,
-        }
     }
 }
 
@@ -295,9 +288,9 @@ impl Asked {
     }
 }
 
-/// Control words that members exchange in addition to chunks.
+/// Control frames that members exchange in addition to chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupWord {
+pub enum GroupFrame {
     /// All chunks below a number arrived; a co-root reports this for all members of its part.
     Ack {
         /// The root of the chunks.
@@ -327,29 +320,29 @@ pub enum GroupWord {
     Probe,
 }
 
-impl GroupWord {
+impl GroupFrame {
     /// Encoded length in bytes.
     pub fn wire_len(&self) -> usize {
         match self {
-            GroupWord::Ack { .. } => 16,
-            GroupWord::Nack { .. } => 16 + 8 * GAP_MASKS,
-            GroupWord::Tail { asked, .. } => 16 + crate::align8(2 * asked.count as usize),
-            GroupWord::Probe => 8,
+            GroupFrame::Ack { .. } => 16,
+            GroupFrame::Nack { .. } => 16 + 8 * GAP_MASKS,
+            GroupFrame::Tail { asked, .. } => 16 + crate::align8(2 * asked.count as usize),
+            GroupFrame::Probe => 8,
         }
     }
 
     fn write(&self, out: &mut [u8]) {
         match self {
-            GroupWord::Ack { root, next, flags } => {
+            GroupFrame::Ack { root, next, flags } => {
                 begin(out, (ACK, flags.bits()), *root, 0);
                 put_all(&mut out[8..], [*next]);
             }
-            GroupWord::Nack { root, gaps } => {
+            GroupFrame::Nack { root, gaps } => {
                 let lost = gaps.missing as u32 | (gaps.of as u32) << 16;
                 begin(out, (NACK, 0), *root, lost);
                 put_all(&mut out[8..], [gaps.first, gaps.masks[0], gaps.masks[1]]);
             }
-            GroupWord::Tail { root, next, asked } => {
+            GroupFrame::Tail { root, next, asked } => {
                 begin(out, (TAIL, asked.count), *root, 0);
                 put_all(&mut out[8..], [*next]);
                 out[16..].fill(0);
@@ -357,16 +350,16 @@ impl GroupWord {
                     out.copy_from_slice(&member.to_le_bytes());
                 }
             }
-            GroupWord::Probe => begin(out, (PROBE, 0), 0, 0),
+            GroupFrame::Probe => begin(out, (PROBE, 0), 0, 0),
         }
     }
 
-    /// Reads the word at the start of `b`. Also returns the word's length.
-    fn read(b: &[u8]) -> Option<(GroupWord, usize)> {
+    /// Reads the frame at the start of `b`. Also returns the frame's length.
+    fn read(b: &[u8]) -> Option<(GroupFrame, usize)> {
         let (&[kind, count], root) = (b.first_chunk()?, u16_at(b.get(..8)?, 2));
         let body = |len: usize| b.get(8..8 + len);
-        let word = match kind {
-            ACK if count < 4 => GroupWord::Ack {
+        let frame = match kind {
+            ACK if count < 4 => GroupFrame::Ack {
                 root,
                 next: u64_at(body(8)?, 0),
                 flags: AckFlags::of(count),
@@ -381,7 +374,7 @@ impl GroupWord {
                 };
                 let far = gaps.first > u64::MAX - 64 * GAP_MASKS as u64;
                 (gaps.masks[0] & 1 == 1 && !far).then_some(())?;
-                GroupWord::Nack { root, gaps }
+                GroupFrame::Nack { root, gaps }
             }
             TAIL if count as usize <= ASKED_MAX => {
                 let body = body(8 + crate::align8(2 * count as usize))?;
@@ -394,13 +387,19 @@ impl GroupWord {
                     *slot = u16_at(member, 0);
                 }
                 let next = u64_at(body, 0);
-                GroupWord::Tail { root, next, asked }
+                GroupFrame::Tail { root, next, asked }
             }
-            PROBE if count == 0 => GroupWord::Probe,
+            PROBE if count == 0 => GroupFrame::Probe,
             _ => return None,
         };
-        Some((word, word.wire_len()))
+        Some((frame, frame.wire_len()))
     }
+}
+
+/// Length of the frame at the start of `b`, if it is of a later version.
+fn skipped(b: &[u8]) -> Option<usize> {
+    let prefix: &[u8; 4] = b.first_chunk()?;
+    Extension::frame_len(prefix[0], u16_at(prefix, 2)).filter(|len| *len <= b.len())
 }
 
 fn begin(out: &mut [u8], (kind, second): (u8, u8), root: u16, word: u32) {
@@ -416,13 +415,14 @@ fn put_all<const N: usize>(out: &mut [u8], values: [u64; N]) {
     }
 }
 
-/// A received packet of a group, whose head CRC passed and whose words are all valid.
+/// A received packet of a group, whose head CRC passed and whose frames are all valid.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupPacket<'a> {
     /// The packet's sender and group.
     pub head: GroupHead,
     bytes: &'a [u8],
-    /// Offset of the end of the words.
+    /// Offsets of the frames and of their end.
+    words_at: usize,
     words_end: usize,
     head_len: usize,
     chunk: Option<(Chunk, u64)>,
@@ -434,7 +434,7 @@ impl<'a> GroupPacket<'a> {
         bytes.len() >= GROUP_HEAD_LEN && bytes[KIND_AT] == KIND
     }
 
-    /// Checks `bytes` (one datagram): length, head CRC by `crc32c`, version, kind, then every word
+    /// Checks `bytes` (one datagram): length, head CRC by `crc32c`, version, kind, then every frame
     /// and the chunk. No field is interpreted before the CRC has passed.
     pub fn parse(
         bytes: &'a [u8],
@@ -450,20 +450,29 @@ impl<'a> GroupPacket<'a> {
         if crc32c(&bytes[4..head_len]) != u32_at(bytes, 0) {
             return Err(ParseError::HeadCrc);
         }
-        if bytes[4] != VERSION {
+        if bytes[4] != GROUP_VERSION {
             return Err(ParseError::Version);
         }
         if !GroupPacket::claimed(bytes) {
             return Err(ParseError::Malformed);
         }
+        let head = GroupHead::read(bytes);
+        let words_at = GROUP_HEAD_LEN + GroupSeal::len(head.is_tagged());
+        if head_len < words_at {
+            return Err(ParseError::Malformed);
+        }
         let mut packet = GroupPacket {
-            head: GroupHead::read(bytes),
+            head,
             bytes,
-            words_end: GROUP_HEAD_LEN,
+            words_at,
+            words_end: words_at,
             head_len,
             chunk: None,
         };
         packet.validate()?;
+        if packet.wire_len() > bytes.len() {
+            return Err(ParseError::Truncated);
+        }
         Ok(packet)
     }
 
@@ -471,8 +480,12 @@ impl<'a> GroupPacket<'a> {
         let head = &self.bytes[..self.head_len];
         while self.words_end < self.head_len && self.chunk.is_none() {
             let rest = &head[self.words_end..];
+            if let Some(len) = skipped(rest) {
+                self.words_end += len;
+                continue;
+            }
             if rest[0] < CHUNK {
-                let (_, len) = GroupWord::read(rest).ok_or(ParseError::Malformed)?;
+                let (_, len) = GroupFrame::read(rest).ok_or(ParseError::Malformed)?;
                 self.words_end += len;
                 continue;
             }
@@ -489,16 +502,40 @@ impl<'a> GroupPacket<'a> {
 
     /// Bytes of the packet, without any bytes after it.
     pub fn wire_len(&self) -> usize {
+        self.payload_end() + if self.head.is_tagged() { TAG_LEN } else { 0 }
+    }
+
+    fn payload_end(&self) -> usize {
         self.head_len + self.chunk.map_or(0, |(chunk, _)| chunk.len as usize)
     }
 
-    /// The words in order.
-    pub fn words(&self) -> impl Iterator<Item = GroupWord> + 'a {
-        let mut rest = &self.bytes[GROUP_HEAD_LEN..self.words_end];
+    /// Number and destination, of a packet with a tag.
+    pub fn seal(&self) -> Option<GroupSeal> {
+        let read = || GroupSeal::read(&self.bytes[GROUP_HEAD_LEN..]);
+        self.head.is_tagged().then(read)
+    }
+
+    /// The packet's tag, if it has one.
+    pub fn tag(&self) -> Option<u64> {
+        let read = || u64_at(self.bytes, self.payload_end());
+        self.head.is_tagged().then(read)
+    }
+
+    /// The bytes under the head's CRC and under the tag.
+    pub fn checked_head(&self) -> &'a [u8] {
+        &self.bytes[4..self.head_len]
+    }
+
+    /// The frames in order.
+    pub fn frames(&self) -> impl Iterator<Item = GroupFrame> + 'a {
+        let mut rest = &self.bytes[self.words_at..self.words_end];
         core::iter::from_fn(move || {
-            let (word, len) = GroupWord::read(rest)?;
+            while let Some(len) = skipped(rest) {
+                rest = &rest[len..];
+            }
+            let (frame, len) = GroupFrame::read(rest)?;
             rest = &rest[len..];
-            Some(word)
+            Some(frame)
         })
     }
 
@@ -510,33 +547,38 @@ impl<'a> GroupPacket<'a> {
     }
 }
 
-/// Writes the head of one packet of a group. The payload follows the head.
+/// Writes the head of one packet of a group. The payload follows the head, and the tag, if any, the
+/// payload.
 pub struct GroupWriter<'a> {
     out: &'a mut [u8],
     at: usize,
+    seal: Option<GroupSeal>,
 }
 
 impl<'a> GroupWriter<'a> {
-    /// Starts a packet in `out`.
+    /// Starts a packet without a tag in `out`.
     pub fn new(out: &'a mut [u8]) -> GroupWriter<'a> {
-        GroupWriter {
-            out,
-            at: GROUP_HEAD_LEN,
-        }
+        GroupWriter::with_seal(out, None)
     }
 
-    /// Appends a word; `false` if it does not fit.
-    pub fn push(&mut self, word: &GroupWord) -> bool {
-        let end = self.at + word.wire_len();
+    /// Starts a packet in `out`; with a tag, which the caller writes, if there is a `seal`.
+    pub fn with_seal(out: &'a mut [u8], seal: Option<GroupSeal>) -> GroupWriter<'a> {
+        let at = GROUP_HEAD_LEN + GroupSeal::len(seal.is_some());
+        GroupWriter { out, at, seal }
+    }
+
+    /// Appends a frame; `false` if it does not fit.
+    pub fn push(&mut self, frame: &GroupFrame) -> bool {
+        let end = self.at + frame.wire_len();
         let Some(out) = self.out.get_mut(self.at..end) else {
             return false;
         };
-        word.write(out);
+        frame.write(out);
         self.at = end;
         true
     }
 
-    /// Appends the chunk with its payload's sum after all words, and writes the head; returns the
+    /// Appends the chunk with its payload's sum after all frames, and writes the head; returns the
     /// head's length, where the payload begins. `None` if it does not fit. The CRC field is 0 until
     /// the caller stores `crc32c(&packet[4..head_len])` in bytes 0..4.
     pub fn finish(self, head: &GroupHead, chunk: Option<(&Chunk, u64)>) -> Option<usize> {
@@ -545,7 +587,13 @@ impl<'a> GroupWriter<'a> {
             end += CHUNK_HEAD_LEN;
             chunk.write(sum, self.out.get_mut(self.at..end)?);
         }
-        head.write(end as u16, self.out.get_mut(..end)?);
+        let out = self.out.get_mut(..end)?;
+        head.write(end as u16, out);
+        out[FLAGS_AT] &= !GroupHead::FLAG_TAGGED;
+        if let Some(seal) = self.seal {
+            out[FLAGS_AT] |= GroupHead::FLAG_TAGGED;
+            seal.write(&mut out[GROUP_HEAD_LEN..]);
+        }
         Some(end)
     }
 }

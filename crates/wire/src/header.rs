@@ -10,12 +10,10 @@
 //! 40  u64 packet number (48 bits used)
 //! ```
 //!
-//! The first eight bytes have the same meaning in every version, and no version's head is shorter
-//! than this one. So the CRC of a packet of another version can be checked, which distinguishes it
-//! from a damaged packet.
+//! These 48 bytes have the same meaning in every version from 4 on, the first eight in all. So the
+//! CRC of a packet of another version can be checked, which distinguishes it from a damaged packet,
+//! and a refusal can be read whatever the version of its sender (docs/design/wire.md).
 
-/// Protocol version; a packet of another version is counted and dropped. (Version 3 added RPCs.)
-pub const VERSION: u8 = 3;
 /// Bytes of the fixed header.
 pub const HEADER_LEN: usize = 48;
 /// Offset of the flags.
@@ -29,7 +27,9 @@ pub const TAG_LEN: usize = 8;
 /// The destination's slot for the source is unknown: its HELLO has not arrived yet.
 pub const SLOT_UNKNOWN: u32 = u32::MAX;
 /// Packet numbers stay below this (48 bits: two years at 4 M packets/s).
-pub const PACKET_NUMBER_MAX: u64 = (1 << 48) - 1;
+pub const PACKET_NUMBER_MAX: u64 = (1 << PACKET_NUMBER_BITS) - 1;
+/// Bits of a packet number; the others of its field are 0.
+const PACKET_NUMBER_BITS: u32 = 48;
 
 /// A path as encoded in packets: the sender's rail index in the high byte, the receiver's rail
 /// index in the low byte.
@@ -41,6 +41,8 @@ pub const fn path_code(source: u8, destination: u8) -> u16 {
 /// The fixed header of every packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
+    /// Version of the packet: that agreed between both endpoints.
+    pub version: u8,
     /// Algorithm number (`marline_checksum::Algorithm as u8`) of all payload sums in this packet.
     pub algorithm: u8,
     /// Destination endpoint's random id.
@@ -90,7 +92,7 @@ impl Header {
     pub fn write(&self, head_len: u16, out: &mut [u8]) {
         let out = &mut out[..HEADER_LEN];
         out[0..4].fill(0);
-        out[4] = VERSION;
+        out[4] = self.version;
         out[5] = self.algorithm;
         out[6..8].copy_from_slice(&head_len.to_le_bytes());
         out[8..16].copy_from_slice(&self.dst_id.to_le_bytes());
@@ -106,15 +108,17 @@ impl Header {
 
     /// The header fields of a packet whose head failed its check: they may be wrong, and serve
     /// statistics only.
+    #[inline]
     pub fn claimed(bytes: &[u8]) -> Option<Header> {
         (bytes.len() >= HEADER_LEN).then(|| Header::read(bytes))
     }
 
-    /// Reads a header whose length and version were checked by the caller.
+    /// Reads a header whose length was checked by the caller.
     #[inline]
     pub(crate) fn read(b: &[u8]) -> Header {
         let b = &b[..HEADER_LEN];
         Header {
+            version: b[4],
             algorithm: b[5],
             dst_id: u64_at(b, 8),
             dst_token: u32_at(b, 16),
@@ -124,6 +128,60 @@ impl Header {
             path: u16_at(b, 36),
             flags: b[38],
             number: u64_at(b, 40),
+        }
+    }
+}
+
+/// The two lives between which a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Source endpoint's id.
+    pub src_id: u64,
+    /// Source's epoch.
+    pub src_epoch: u32,
+    /// Destination endpoint's id.
+    pub dst_id: u64,
+    /// Destination's token.
+    pub dst_token: u32,
+}
+
+impl Ends {
+    /// The ends that a packet's header names.
+    #[inline]
+    pub fn claimed(packet: &[u8]) -> Option<Ends> {
+        let b = packet.first_chunk::<HEADER_LEN>()?;
+        Some(Ends {
+            src_id: u64_at(b, 24),
+            src_epoch: u32_at(b, 32),
+            dst_id: u64_at(b, 8),
+            dst_token: u32_at(b, 16),
+        })
+    }
+}
+
+/// The part of a head that is under the packet's tag. Ids, token and epoch are not in it, as the
+/// key of the tag follows from them; nor is the length of the head, which is that of `frames`.
+#[derive(Clone, Copy, Debug)]
+pub struct TaggedHead<'a> {
+    /// Number, version and algorithm; path, flags, kind and slot.
+    pub fixed: [u64; 2],
+    /// The frames.
+    pub frames: &'a [u8],
+}
+
+impl<'a> TaggedHead<'a> {
+    /// The tagged part of `head`, which begins with a header.
+    #[inline]
+    pub fn of(head: &'a [u8]) -> TaggedHead<'a> {
+        let (b, frames) = head.split_at(HEADER_LEN);
+        let versions = u64::from(u16_at(b, 4)) << PACKET_NUMBER_BITS;
+        let path = u64_at(b, 32) >> 32;
+        TaggedHead {
+            fixed: [
+                u64_at(b, NUMBER_AT) ^ versions,
+                path | u64::from(u32_at(b, 20)) << 32,
+            ],
+            frames,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::header::{u32_at, u64_at};
 use crate::rail_addr::{RailAddr, RailList, RAILS_MAX, RAIL_MAX};
+use crate::skip::HelloFields;
+use crate::version::Versions;
 use core::fmt;
 
 /// The payload algorithm of all packets before the peer's HELLO, and the fallback if a peer does
@@ -18,11 +20,9 @@ pub const HELLO_RAIL_BYTES_MAX: usize = RAILS_MAX * RAIL_MAX;
 const ADDRESS_FIXED: usize = 16;
 /// Most bytes of the rails in an address blob: two of 24, or four over IPv4, of 12.
 const ADDRESS_RAIL_BYTES: usize = ADDRESS_LEN_MAX - ADDRESS_FIXED;
-/// The second of the two bytes that identify our blobs: `M`. The first is the version.
+/// The second of the two bytes that identify our blobs: `M`. The first has the versions, so that
+/// peers without a common one notice when they exchange addresses, before any packet.
 const ADDRESS_MAGIC: u8 = b'M';
-/// Version of the blob, as a digit: that of the protocol ([`crate::VERSION`]), so that peers of
-/// different versions notice when they exchange addresses, before any packet.
-const ADDRESS_VERSION: u8 = b'0' + crate::VERSION;
 /// Bits of the number of rails; the bits above are the upper bits of the key's mark.
 const COUNT_BITS: u16 = 4;
 /// Bits of the key's mark among the flags.
@@ -30,10 +30,12 @@ const MARK_IN_FLAGS: u16 = 7;
 /// Most kinds named in an error.
 const KINDS_NAMED: usize = 4;
 
-/// The address blob that libfabric exchanges: `id u64, token u32, version u8, 'M', count u8, flags
+/// The address blob that libfabric exchanges: `id u64, token u32, versions u8, 'M', count u8, flags
 /// u8` (bit 0: the owner has, or waits for, further rails), then the addresses of the rails for
-/// first contact. 64 bytes at most. Four bits of the count are the number of rails; its other four
-/// bits and the other seven flags are the mark of the job's key.
+/// first contact. 64 bytes at most; bytes behind the rails are skipped. Four bits of the count are
+/// the number of rails; its other four bits and the other seven flags are the mark of the job's
+/// key. Of the versions bits 0 to 4 are the newest, bits 5 and 6 the number of earlier ones, bit 7
+/// is set. (Up to version 3, which was not negotiated, this byte was a digit.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Random endpoint id.
@@ -45,8 +47,9 @@ pub struct Address {
     /// Mark of the key with which the owner tags its packets (11 bits); 0: its packets have no
     /// tags.
     pub key_mark: u16,
-    len: u8,
-    /// Encoded rails: compact, for thousands of known peers.
+    /// The versions that the owner speaks, encoded.
+    versions: u8,
+    /// Encoded rails, then zeros: compact, for thousands of known peers.
     rails: [u8; ADDRESS_RAIL_BYTES],
 }
 
@@ -55,7 +58,7 @@ pub struct Address {
 pub enum AddressError {
     /// The blob is not from Marline.
     Foreign,
-    /// The blob is from another version of Marline, with this digit.
+    /// The blob is from a version of Marline that was not negotiated, with this digit.
     Version(u8),
     /// The blob has an impossible value.
     Malformed,
@@ -69,9 +72,10 @@ impl fmt::Display for AddressError {
             AddressError::Foreign => write!(f, "this is no address of Marline"),
             AddressError::Version(theirs) => write!(
                 f,
-                "this is an address of another version of Marline (its addresses have version {}, \
-                 ours {}): both sides need the same library",
-                *theirs as char, ADDRESS_VERSION as char
+                "this is an address of another version of Marline (that one speaks version {} of \
+                 the protocol, this one {}): both sides need a library with a common version",
+                *theirs as char,
+                Versions::OURS
             ),
             AddressError::Malformed => write!(f, "this address of Marline is damaged"),
             AddressError::UnknownKinds(kinds) => {
@@ -87,13 +91,13 @@ impl Address {
     /// An address with as many of `rails`, beginning with the first, as fit into a blob.
     pub fn new(id: u64, token: u32, rails: &[RailAddr]) -> Address {
         let mut bytes = [0; ADDRESS_RAIL_BYTES];
-        let len = RailList::write(&mut bytes, rails).bytes().len() as u8;
+        RailList::write(&mut bytes, rails);
         Address {
             id,
             token,
             has_more: false,
             key_mark: 0,
-            len,
+            versions: Versions::OURS.encode(),
             rails: bytes,
         }
     }
@@ -104,13 +108,24 @@ impl Address {
         token: 0,
         has_more: false,
         key_mark: 0,
-        len: 0,
+        versions: Versions::OURS.encode(),
         rails: [0; ADDRESS_RAIL_BYTES],
     };
 
     /// The rails.
     pub fn rails(&self) -> RailList<'_> {
-        RailList::of_checked(&self.rails[..(self.len as usize).min(ADDRESS_RAIL_BYTES)])
+        RailList::of(&self.rails)
+    }
+
+    /// The versions that the owner speaks.
+    pub fn versions(&self) -> Versions {
+        // The encoding was checked when the address was read.
+        Versions::decode(self.versions).unwrap_or(Versions::OURS)
+    }
+
+    /// Sets the versions that the owner speaks.
+    pub fn set_versions(&mut self, versions: Versions) {
+        self.versions = versions.encode();
     }
 
     /// Returns whether a blob with these rails has room for one more.
@@ -125,7 +140,7 @@ impl Address {
         let rails = self.rails();
         out[0..8].copy_from_slice(&self.id.to_le_bytes());
         out[8..12].copy_from_slice(&self.token.to_le_bytes());
-        out[12] = ADDRESS_VERSION;
+        out[12] = self.versions;
         out[13] = ADDRESS_MAGIC;
         out[14] = rails.count() as u8 | (self.key_mark >> MARK_IN_FLAGS << COUNT_BITS) as u8;
         out[15] = self.has_more as u8 | (self.key_mark << 1) as u8;
@@ -140,12 +155,10 @@ impl Address {
         if b.len() < ADDRESS_FIXED || b[13] != ADDRESS_MAGIC {
             return Err(AddressError::Foreign);
         }
-        if b[12] != ADDRESS_VERSION {
-            return Err(match b[12].is_ascii_digit() {
-                true => AddressError::Version(b[12]),
-                false => AddressError::Foreign,
-            });
-        }
+        Versions::decode(b[12]).ok_or(match b[12].is_ascii_digit() {
+            true => AddressError::Version(b[12]),
+            false => AddressError::Foreign,
+        })?;
         let room = &b[ADDRESS_FIXED..b.len().min(ADDRESS_LEN_MAX)];
         let count = b[14] & ((1 << COUNT_BITS) - 1);
         let rails = RailList::read(room, count as usize).ok_or(AddressError::Malformed)?;
@@ -163,7 +176,7 @@ impl Address {
             token: u32_at(b, 8),
             has_more: b[15] & 1 == 1,
             key_mark: u16::from(b[14] >> COUNT_BITS) << MARK_IN_FLAGS | u16::from(b[15] >> 1),
-            len: rails.bytes().len() as u8,
+            versions: b[12],
             rails: [0; ADDRESS_RAIL_BYTES],
         };
         address.rails[..rails.bytes().len()].copy_from_slice(rails.bytes());
@@ -176,11 +189,15 @@ impl Address {
 /// ```text
 ///  0 prefix (flags = rail count, aux = frame length, word = slot I keep for you)
 ///  8 u64 my id   16 u32 my token  20 u32 my epoch
-/// 24 u8 algorithm I would use, u8 reliable, u8 bit 0: refused, u8 -
+/// 24 u8 algorithm I would use, u8 bit 0: reliable, bit 1: eager puts, u8 bit 0: refused, u8 -
 /// 28 u32 algorithms I can check, bit n: number n
-/// 32 u64 credit bytes   40 u64 the destination's id   48 u32 revision of the rails   52 u32 -
-/// 56 rails (see RailAddr), zeros up to a multiple of 8
+/// 32 u64 credit bytes   40 u64 0   48 u32 revision of the rails
+/// 52 u8 oldest, u8 newest version of mine, then of yours as I know them, or 0
+/// 56 rails (see RailAddr), further fields (see HelloFields), zeros up to a multiple of 8
 /// ```
+///
+/// The first 56 bytes and the form of what follows are the same in every version, so that a refusal
+/// can be read by every version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
     /// The sender's slot for the destination (goes into [`crate::Header::dst_slot`]).
@@ -197,6 +214,8 @@ pub struct Hello<'a> {
     pub algorithms: u32,
     /// The sender has software reliability on; both sides must have the same setting.
     pub reliable: bool,
+    /// The sender takes remote writes as eager messages.
+    pub eager_puts: bool,
     /// The sender has refused the destination because of conflicting settings: it expects no answer
     /// and ignores all further packets.
     pub refused: bool,
@@ -204,14 +223,21 @@ pub struct Hello<'a> {
     pub credit: u64,
     /// Number of changes of the sender's rail addresses in this life.
     pub revision: u32,
+    /// The versions that the sender speaks.
+    pub versions: Versions,
+    /// The versions that the destination speaks, as the sender knows them: another range than the
+    /// destination's own was altered on the way. `None`: unknown.
+    pub of_destination: Option<Versions>,
     /// Rail addresses, at most [`RAILS_MAX`].
     pub rails: RailList<'a>,
+    /// Further fields, of later versions.
+    pub further: HelloFields<'a>,
 }
 
 impl Hello<'_> {
     /// Bytes of the frame.
     pub fn frame_len(&self) -> usize {
-        crate::align8(HELLO_FIXED + self.rails.bytes().len())
+        crate::align8(HELLO_FIXED + self.rails.bytes().len() + self.further.bytes().len())
     }
 
     /// Most bytes of rails in a frame of `room` bytes.
@@ -230,14 +256,20 @@ impl Hello<'_> {
         out[20..24].copy_from_slice(&self.epoch.to_le_bytes());
         out[24..32].fill(0);
         out[24] = self.algorithm;
-        out[25] = self.reliable as u8;
+        out[25] = self.reliable as u8 | (self.eager_puts as u8) << 1;
         out[26] = self.refused as u8;
         out[28..32].copy_from_slice(&self.algorithms.to_le_bytes());
         out[32..40].copy_from_slice(&self.credit.to_le_bytes());
         out[40..HELLO_FIXED].fill(0);
         out[48..52].copy_from_slice(&self.revision.to_le_bytes());
-        let (rails, pad) = out[HELLO_FIXED..].split_at_mut(self.rails.bytes().len());
+        (out[52], out[53]) = (self.versions.oldest, self.versions.newest);
+        if let Some(theirs) = self.of_destination {
+            (out[54], out[55]) = (theirs.oldest, theirs.newest);
+        }
+        let (rails, rest) = out[HELLO_FIXED..].split_at_mut(self.rails.bytes().len());
         rails.copy_from_slice(self.rails.bytes());
+        let (fields, pad) = rest.split_at_mut(self.further.bytes().len());
+        fields.copy_from_slice(self.further.bytes());
         pad.fill(0);
     }
 }
@@ -251,10 +283,8 @@ impl<'a> HelloView<'a> {
     pub(crate) fn read(b: &'a [u8]) -> Option<HelloView<'a>> {
         let view = HelloView(b);
         let rails = view.list()?;
-        let right = b[1] as usize <= RAILS_MAX
-            && b.len() == crate::align8(HELLO_FIXED + rails.bytes().len())
-            && b[25] <= 1
-            && b[26] <= 1;
+        HelloFields::read(&b[HELLO_FIXED + rails.bytes().len()..])?;
+        let right = b[1] as usize <= RAILS_MAX && versions_at(b, 52).is_possible();
         right.then_some(view)
     }
 
@@ -275,6 +305,8 @@ impl<'a> HelloView<'a> {
     /// All fields; the rails remain in the packet.
     pub fn fields(&self) -> Hello<'a> {
         let b = self.0;
+        let rails = self.list().unwrap_or(RailList::EMPTY);
+        let further = HelloFields::read(&b[HELLO_FIXED + rails.bytes().len()..]);
         Hello {
             slot: self.slot(),
             id: u64_at(b, 8),
@@ -282,11 +314,27 @@ impl<'a> HelloView<'a> {
             epoch: u32_at(b, 20),
             algorithm: b[24],
             algorithms: u32_at(b, 28),
-            reliable: b[25] == 1,
-            refused: b[26] == 1,
+            reliable: b[25] & 1 == 1,
+            eager_puts: b[25] & 2 == 2,
+            refused: self.refuses(),
             credit: self.credit(),
             revision: u32_at(b, 48),
-            rails: self.list().unwrap_or(RailList::EMPTY),
+            versions: versions_at(b, 52),
+            of_destination: Some(versions_at(b, 54)).filter(|theirs| theirs.is_possible()),
+            rails,
+            further: further.unwrap_or(HelloFields::NONE),
         }
+    }
+
+    /// Returns whether the sender has refused the destination.
+    pub(crate) fn refuses(&self) -> bool {
+        self.0[26] & 1 == 1
+    }
+}
+
+fn versions_at(b: &[u8], at: usize) -> Versions {
+    Versions {
+        oldest: b[at],
+        newest: b[at + 1],
     }
 }

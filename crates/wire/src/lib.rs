@@ -14,8 +14,8 @@
 //! A packet of a job with a key ends with a tag of 8 bytes over bytes 4..head_len
 //! ([`Header::FLAG_TAGGED`]).
 //!
-//! No field of a packet takes effect before the head CRC has passed (design rule 7). The caller
-//! computes the CRC (`marline-checksum`), because this crate imports nothing. All integers are
+//! No field of a packet takes effect before the head CRC has passed. The caller computes the CRC
+//! (`marline-checksum`), because this crate imports nothing. All integers are
 //! little endian. No `unsafe`, no allocation, `no_std`.
 //!
 //! Called by `marline-proto` (which writes heads and reads frames) and `marline-engine`
@@ -31,28 +31,34 @@ mod direct;
 mod follow;
 mod frame;
 mod group;
+mod group_flags;
+mod group_seal;
 mod header;
 mod hello;
 mod packet;
 mod place;
 mod prefix;
 mod rail_addr;
+mod segments;
+mod skip;
+mod version;
 
 pub use ack::{Ack, AckMasks, LoneMask, MasksView, ACK_MASKS_MAX};
 pub use direct::{DirectHead, DIRECT_HEAD_LEN};
 pub use follow::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 pub use frame::{
-    Advertisement, Data, Eager, Frame, FrameView, Grant, Have, MsgHead, Read, Rkey, Rts, Written,
-    ADVERTISEMENT_LEN, DATA_LEN, EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER,
-    FLAG_PART, FLAG_PUT, FLAG_READ_REPLY, FLAG_REFUSED, FLAG_RPC, FLAG_TAGGED, FLAG_UNSUMMED,
-    GRANT_LEN, HAVE_LEN, RTS_LEN, SEGMENTS_MAX,
+    Data, Eager, Frame, FrameView, Grant, MsgHead, Read, Rkey, Rts, Written, DATA_LEN, EAGER_LEN,
+    FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_PART, FLAG_PUT, FLAG_READ_REPLY,
+    FLAG_REFUSED, FLAG_RPC, FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN, PATH_CHALLENGE_LEN, RTS_LEN,
 };
 pub use group::{
-    AckFlags, Asked, Chunk, Gaps, GroupHead, GroupPacket, GroupWord, GroupWriter, ASKED_MAX,
-    CHUNK_HEAD_LEN, GROUP_HEAD_LEN, PARITY_MAX, PIECES_MAX, PIECE_LEN,
+    Asked, Chunk, Gaps, GroupFrame, GroupHead, GroupPacket, GroupWriter, ASKED_MAX, CHUNK_HEAD_LEN,
+    GROUP_HEAD_LEN, PARITY_MAX, PIECES_MAX, PIECE_LEN,
 };
+pub use group_flags::AckFlags;
+pub use group_seal::{GroupSeal, GROUP_SEAL_LEN, GROUP_TAG_BYTES, TO_ALL};
 pub use header::{
-    path_code, Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, TAG_LEN, VERSION,
+    path_code, Ends, Header, TaggedHead, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, TAG_LEN,
 };
 pub use hello::{
     Address, AddressError, Hello, HelloView, ADDRESS_LEN_MAX, FIRST_ALGORITHM, HELLO_RAIL_BYTES_MAX,
@@ -60,6 +66,9 @@ pub use hello::{
 pub use packet::{HeadWriter, Packet, ParseError, PayloadSlot};
 pub use place::{Answer, Question, PLACE_LEN};
 pub use rail_addr::{RailAddr, RailKind, RailList, RailWrites, RAILS_MAX, RAIL_BYTES_MAX};
+pub use segments::{Advertisement, Have, ADVERTISEMENT_LEN, HAVE_LEN, SEGMENTS_MAX};
+pub use skip::{Extension, HelloFields, EXTENSION_KINDS, HELLO_FIELDS_MAX};
+pub use version::{Versions, VERSION};
 
 /// Bytes of a block. Messages are divided into blocks; a fragment has `k` of them, and only the
 /// last block of a message may be shorter. 448 = 7 cache lines of 64: three fill a 1500-byte MTU
@@ -67,7 +76,7 @@ pub use rail_addr::{RailAddr, RailKind, RailList, RailWrites, RAILS_MAX, RAIL_BY
 /// to any path without negotiation, whatever the path's MTU.
 pub const BLOCK_BYTES: u64 = 448;
 
-/// Largest packet in bytes on any rail (design rule 8: the kernel silently splits 65,507).
+/// Largest packet in bytes on any rail (the kernel silently splits 65,507).
 pub const PACKET_MAX: usize = 64_000;
 
 /// Rounds a length up to the packet's 8-byte payload alignment.

@@ -7,16 +7,18 @@ use crate::frame::{
     read_lone_ack, read_lone_eager, Eager, Frame, FrameView, ACK_LONE_LEN, EAGER_LEN,
 };
 use crate::header::{
-    u16_at, u32_at, u64_at, Header, HEADER_LEN, KIND_AT, PACKET_NUMBER_MAX, TAG_LEN, VERSION,
+    u16_at, u32_at, u64_at, Header, TaggedHead, HEADER_LEN, KIND_AT, PACKET_NUMBER_MAX, TAG_LEN,
 };
 use crate::hello::Hello;
+use crate::prefix::KIND_HELLO;
+use crate::version::Versions;
 
 /// The reason why a datagram is not a packet. The receiving rail counts each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
     /// Shorter than any header, or than the length in its head, whose CRC passed.
     Truncated,
-    /// Another protocol version; the head's CRC passed.
+    /// Another version of the protocol, which is not read here; the head's CRC passed.
     Version,
     /// The head's CRC-32C does not match, or its length is impossible.
     HeadCrc,
@@ -37,7 +39,8 @@ pub struct Packet<'a> {
 impl<'a> Packet<'a> {
     /// Checks `bytes` (one datagram): length, head CRC by `crc32c`, version, then every frame's
     /// fields and that all payloads lie inside the datagram. No field is interpreted before the CRC
-    /// has passed: a damaged version field counts as damage, not as another version.
+    /// has passed: a damaged version field counts as damage, not as another version. The caller
+    /// checks that the version is the one agreed with the sender.
     #[inline]
     pub fn parse(bytes: &'a [u8], crc32c: impl Fn(&[u8]) -> u32) -> Result<Packet<'a>, ParseError> {
         if bytes.len() < HEADER_LEN {
@@ -50,9 +53,6 @@ impl<'a> Packet<'a> {
         if crc32c(&bytes[4..head_len]) != u32_at(bytes, 0) {
             return Err(ParseError::HeadCrc);
         }
-        if bytes[4] != VERSION {
-            return Err(ParseError::Version);
-        }
         let header = Header::read(bytes);
         if header.number > PACKET_NUMBER_MAX || head_len % 8 != 0 || bytes[KIND_AT] != 0 {
             return Err(ParseError::Malformed);
@@ -63,8 +63,22 @@ impl<'a> Packet<'a> {
             head_len,
             len: 0,
         };
+        if !Versions::READABLE.has(bytes[4]) && !packet.is_refusal() {
+            return Err(ParseError::Version);
+        }
         packet.len = packet.validate()?;
         Ok(packet)
+    }
+
+    /// Returns whether the packet's only frame is a HELLO that refuses its destination, which every
+    /// version can read.
+    #[cold]
+    fn is_refusal(&self) -> bool {
+        let head = &self.bytes[HEADER_LEN..self.head_len];
+        match FrameView::read(head) {
+            Ok((FrameView::Hello(hello), len)) => len == head.len() && hello.refuses(),
+            _ => false,
+        }
     }
 
     /// Checks all frames; returns the packet's length.
@@ -101,10 +115,15 @@ impl<'a> Packet<'a> {
         self.is_tagged().then(|| u64_at(self.bytes, at))
     }
 
-    /// The bytes under the head's CRC and under the tag: all of the head except the CRC itself.
+    /// The head: header and frames.
+    pub fn head(&self) -> &'a [u8] {
+        &self.bytes[..self.head_len]
+    }
+
+    /// The part of the head under the tag.
     #[inline]
-    pub fn checked_head(&self) -> &'a [u8] {
-        &self.bytes[4..self.head_len]
+    pub fn tagged_head(&self) -> TaggedHead<'a> {
+        TaggedHead::of(&self.bytes[..self.head_len])
     }
 
     /// Bytes of the packet including the padding of its payloads; in a buffer of several packets
@@ -143,6 +162,18 @@ impl<'a> Packet<'a> {
             .bytes
             .get(self.head_len..self.head_len + eager.len as usize)?;
         Some((ack, eager, payload))
+    }
+
+    /// The HELLO with which the packet begins, if it does.
+    #[inline]
+    pub fn first_hello(&self) -> Option<Hello<'a>> {
+        if self.bytes[HEADER_LEN..self.head_len].first() != Some(&KIND_HELLO) {
+            return None;
+        }
+        self.frames().find_map(|(frame, _)| match frame {
+            FrameView::Hello(hello) => Some(hello.fields()),
+            _ => None,
+        })
     }
 
     /// The frames in order, each with its payload (empty for control).

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  0  u32 CRC-32C over [4, 128)
-//!  4  u8  version            5  u8 0   6  u16 128
+//!  4  u8  version, any        5  u8 0   6  u16 128
 //!  8  u64 number of the question, random
 //! 16  zeros                 39  u8 kind: 2 question, 3 answer
 //! 40  question: address for the answer (see RailAddr); answer: the address blob, 64 bytes
@@ -11,9 +11,10 @@
 //! ... zeros
 //! ```
 
-use crate::header::{u16_at, u32_at, u64_at, KIND_AT, TAG_LEN, VERSION};
+use crate::header::{u16_at, u32_at, u64_at, KIND_AT, TAG_LEN};
 use crate::hello::ADDRESS_LEN_MAX;
 use crate::rail_addr::{RailAddr, RailList, RAIL_MAX};
+use crate::version::{FIRST_NEGOTIATED, VERSION};
 
 /// Bytes of a question, and of an answer.
 pub const PLACE_LEN: usize = 128;
@@ -115,7 +116,8 @@ fn check(kind: u8, bytes: &[u8], crc32c: impl Fn(&[u8]) -> u32) -> Option<u64> {
     if bytes.len() != PLACE_LEN || u32_at(bytes, 0) != crc32c(&bytes[4..]) {
         return None;
     }
-    let ours = bytes[4] == VERSION && bytes[KIND_AT] == kind;
+    // The layout is the same in all negotiated versions; the blob in the answer names them.
+    let ours = (FIRST_NEGOTIATED..128).contains(&bytes[4]) && bytes[KIND_AT] == kind;
     (ours && u16_at(bytes, 6) as usize == PLACE_LEN).then(|| u64_at(bytes, 8))
 }
 
@@ -153,10 +155,10 @@ mod tests {
             number: 77,
             blob: [9; ADDRESS_LEN_MAX],
         };
-        let told = answer.encode(sum);
-        assert!(!Question::claimed(&told));
-        assert_eq!(Answer::parse(&told, sum), Some(answer));
-        assert_eq!(Question::parse(&told, sum), None);
+        let encoded = answer.encode(sum);
+        assert!(!Question::claimed(&encoded));
+        assert_eq!(Answer::parse(&encoded, sum), Some(answer));
+        assert_eq!(Question::parse(&encoded, sum), None);
         assert_eq!(Question::parse(&asked[..127], sum), None);
         assert_eq!(Question::parse(&[], sum), None);
     }

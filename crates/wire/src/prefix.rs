@@ -17,6 +17,8 @@ pub(crate) const KIND_KEY: u8 = 15;
 pub(crate) const KIND_WRITTEN: u8 = 16;
 pub(crate) const KIND_ADVERTISEMENT: u8 = 17;
 pub(crate) const KIND_HAVE: u8 = 18;
+pub(crate) const KIND_PATH_CHALLENGE: u8 = 19;
+pub(crate) const KIND_PATH_RESPONSE: u8 = 20;
 
 /// The error of a malformed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

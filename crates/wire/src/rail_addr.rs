@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A version that does not know a kind skips the address by its length. So the first two bytes must
-//! keep their meaning; the rest may differ by kind.
+//! keep their meaning; the rest may differ by kind. The bytes of a kind never change: a rail with
+//! others gets another kind.
 
 use crate::header::u16_at;
 
@@ -19,7 +20,7 @@ pub const RAILS_MAX: usize = 32;
 /// queue pair 3, LID 2, P_Key 2). The blob has room for any two addresses of at most 19 bytes, as
 /// many as an IPv6 address with port and subnet has.
 pub const RAIL_BYTES_MAX: usize = 24;
-/// Bytes before those of the kind.
+/// Bytes of an encoded rail before the address itself: kind, length, index, datagram size.
 pub(crate) const RAIL_HEAD: usize = 5;
 /// Bytes of the longest address.
 pub(crate) const RAIL_MAX: usize = RAIL_HEAD + RAIL_BYTES_MAX;
@@ -248,7 +249,8 @@ impl RailAddr {
             0 => RailWrites::None,
             1 => RailWrites::Keyed,
             2 => RailWrites::Direct,
-            _ => return None,
+            // A way of a later version, which this one cannot use.
+            _ => RailWrites::None,
         };
         let addr = RailAddr {
             index: b[2] & INDEX_MASK,
@@ -303,11 +305,6 @@ impl<'a> RailList<'a> {
             rest = &rest[one.len()..];
         }
         RailList(&b[..b.len() - rest.len()])
-    }
-
-    /// The list that fills `b`, which one of these functions wrote or checked.
-    pub(crate) fn of_checked(b: &'a [u8]) -> RailList<'a> {
-        RailList(b)
     }
 
     fn all(&self) -> impl Iterator<Item = (&'a [u8], u8)> + 'a {

@@ -40,21 +40,24 @@ pub enum Attack {
 }
 
 impl Attack {
+    /// All attacks, with their names.
+    pub const NAMES: [(&'static str, Attack); 10] = [
+        ("hello", Attack::Hello),
+        ("rts", Attack::Rts),
+        ("call", Attack::Call),
+        ("read", Attack::Read),
+        ("put", Attack::Put),
+        ("direct", Attack::Direct),
+        ("bye", Attack::Bye),
+        ("jump", Attack::Jump),
+        ("rails", Attack::Rails),
+        ("future", Attack::Future),
+    ];
+
     /// The attack with this name.
     pub fn named(name: &str) -> Option<Attack> {
-        Some(match name {
-            "hello" => Attack::Hello,
-            "rts" => Attack::Rts,
-            "call" => Attack::Call,
-            "read" => Attack::Read,
-            "put" => Attack::Put,
-            "direct" => Attack::Direct,
-            "bye" => Attack::Bye,
-            "jump" => Attack::Jump,
-            "rails" => Attack::Rails,
-            "future" => Attack::Future,
-            _ => return None,
-        })
+        let mut all = Attack::NAMES.iter();
+        all.find_map(|&(other, attack)| (other == name).then_some(attack))
     }
 
     /// Returns whether it speaks in the name of a peer.

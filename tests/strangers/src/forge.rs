@@ -5,8 +5,8 @@ use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::sum_seed;
 use marline_rails::UdpAddr;
 use marline_wire::{
-    Eager, Frame, HeadWriter, Header, Hello, MsgHead, RailList, FIRST_ALGORITHM,
-    HELLO_RAIL_BYTES_MAX, PACKET_MAX, SLOT_UNKNOWN, TAG_LEN,
+    Eager, Frame, HeadWriter, Header, Hello, HelloFields, MsgHead, RailList, TaggedHead, Versions,
+    FIRST_ALGORITHM, HELLO_RAIL_BYTES_MAX, PACKET_MAX, SLOT_UNKNOWN, TAG_LEN, VERSION,
 };
 use std::net::SocketAddr;
 
@@ -74,6 +74,7 @@ impl Names {
             Tag::Of(_) => (TAG_LEN, Header::FLAG_TAGGED),
         };
         let header = Header {
+            version: VERSION,
             algorithm: FIRST_ALGORITHM,
             dst_id: self.victim.0,
             dst_token: self.victim.1,
@@ -112,7 +113,9 @@ impl Names {
             dst_token: self.victim.1,
         };
         // No index is so large: the key is derived, and not kept.
-        let tag = keys.from(u32::MAX, &of).tag(&bytes[4..head_len]);
+        let head = TaggedHead::of(&bytes[..head_len]);
+        let key = keys.from(u32::MAX, &of);
+        let tag = key.packet_tag(head.fixed, head.frames);
         let at = bytes.len() - TAG_LEN;
         bytes[at..].copy_from_slice(&tag.to_le_bytes());
     }
@@ -130,6 +133,15 @@ impl Names {
         })
     }
 }
+
+/// A random number that other runs do not draw.
+pub fn draw() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// Addresses in the HELLO of an attack that multiplies traffic: as many as fit.
+pub const ADDRESSES: usize = 32;
 
 /// The rails of a HELLO that names these addresses.
 pub struct Rails {
@@ -168,9 +180,13 @@ impl Rails {
             algorithm: FIRST_ALGORITHM,
             algorithms: 1 << FIRST_ALGORITHM,
             reliable: true,
+            eager_puts: true,
             refused: false,
             credit: 1 << 20,
             revision,
+            versions: Versions::OURS,
+            of_destination: None,
+            further: HelloFields::NONE,
             rails: RailList::of(&self.bytes[..self.len]),
         })
     }

@@ -2,15 +2,18 @@
 //! not obey. For the tests alone.
 //!
 //! `stranger ATTACK [to=ADDRESS:PORT] [from=ADDRESS] [peer=ADDRESS:PORT] [recording=FILE]
-//! [key=none|KEY] [count=N] [ahead=N] [bytes=N]`
+//! [into=FILE] [key=none|KEY] [count=N] [ahead=N] [bytes=N] [without=NAME,...]`
 
 mod attacks;
 mod connections;
+mod flood;
 mod forge;
+mod groups;
 mod names;
 
 use attacks::Attack;
-use forge::{Names, Rails, Tag};
+use flood::Flood;
+use forge::{draw, Names, Rails, Tag, ADDRESSES};
 use names::Recorded;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::ExitCode;
@@ -19,8 +22,8 @@ use std::time::{Duration, Instant};
 /// Packets of a burst, and the pause after it: the victim's kernel has room for them.
 const BURST: u32 = 16;
 const PAUSE: Duration = Duration::from_micros(500);
-/// Addresses in the HELLO of an attack that multiplies traffic: as many as fit.
-const ADDRESSES: usize = 32;
+/// Bursts without a pause at most, after one that was too long: the kernel has room for these too.
+const BURSTS_AT_ONCE: u32 = 8;
 /// Time in which the victim's packets to other addresses are counted.
 const COUNT_TIME: Duration = Duration::from_millis(1_500);
 
@@ -38,6 +41,10 @@ struct Request {
     bytes: usize,
     /// Another rank of the job.
     peer: Option<SocketAddr>,
+    /// The file for a new recording.
+    into: Option<String>,
+    /// Kinds of packets that a flood leaves out.
+    without: Vec<String>,
 }
 
 impl Request {
@@ -53,6 +60,8 @@ impl Request {
             ahead: 0,
             bytes: 0,
             peer: None,
+            into: None,
+            without: Vec::new(),
         };
         for option in options {
             request
@@ -71,6 +80,8 @@ impl Request {
             "recording" => self.recording = names::read_recording(value)?,
             "key" => self.tag = Tag::named(value).ok_or("`none` or 64 digits")?,
             "peer" => self.peer = Some(value.parse().map_err(|_| "no address")?),
+            "into" => self.into = Some(value.to_owned()),
+            "without" => self.without = value.split(',').map(str::to_owned).collect(),
             "ahead" => self.ahead = value.parse().map_err(wrong)?,
             "bytes" => self.bytes = value.parse().map_err(wrong)?,
             "count" => self.count = value.parse().map_err(wrong)?,
@@ -95,15 +106,23 @@ impl Request {
 
 /// Sends packets in bursts; returns how many left.
 fn send(socket: &UdpSocket, to: SocketAddr, packets: impl Iterator<Item = Vec<u8>>) -> u32 {
-    let mut sent = 0;
-    for bytes in packets {
+    let (mut sent, mut due) = (0, Instant::now());
+    for (n, bytes) in (1..).zip(packets) {
         // (An error is the ICMP answer to an earlier packet.)
         sent += u32::from(socket.send_to(&bytes, to).is_ok());
-        if sent % BURST == 0 {
-            std::thread::sleep(PAUSE);
+        if n % BURST == 0 {
+            due = pause(due);
         }
     }
     sent
+}
+
+/// Sleeps until a pause after a burst that was due at this time; returns when the next one is due.
+fn pause(due: Instant) -> Instant {
+    let now = Instant::now();
+    let due = (due + PAUSE).max(now - PAUSE * BURSTS_AT_ONCE);
+    std::thread::sleep(due.saturating_duration_since(now));
+    due
 }
 
 /// The names of the victim, from the recording, or by asking.
@@ -115,12 +134,6 @@ fn victim(request: &Request, socket: &UdpSocket) -> Result<(u64, u32), String> {
     let address = names::ask(socket, request.to()?, from).map_err(|why| why.to_string())?;
     let address = address.ok_or("no answer to the question")?;
     Ok((address.id, address.token))
-}
-
-/// A random number that other runs do not draw.
-fn draw() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::hash::RandomState::new().build_hasher().finish()
 }
 
 fn attack(request: &Request, attack: Attack) -> Result<(), String> {
@@ -194,6 +207,17 @@ fn replay(request: &Request) -> Result<(), String> {
     Ok(())
 }
 
+/// Sends packets of all kinds in turn to the victim of a recording.
+fn flood(request: Request) -> Result<(), String> {
+    let (socket, to) = (request.socket()?, request.to()?);
+    let place = socket.local_addr().map_err(|why| why.to_string())?;
+    let flood = Flood::new(&request.recording, place, request.tag, &request.without);
+    let flood = flood.ok_or("recording=FILE")?;
+    let packets = (0..request.count).map(|n| flood.packet(n));
+    println!("sent {}", send(&socket, to, packets));
+    Ok(())
+}
+
 /// Asks for the address of the endpoint at a port.
 fn ask(request: &Request) -> Result<(), String> {
     let socket = request.socket()?;
@@ -235,18 +259,48 @@ fn amplify(request: &Request) -> Result<(), String> {
     Ok(())
 }
 
-fn act(request: &Request) -> Result<(), String> {
+/// Joins the multicast address of a group and records what comes.
+fn group_join(request: &Request) -> Result<(), String> {
+    let at = request.to.ok_or("to=ADDRESS:PORT")?;
+    let into = request.into.as_deref().ok_or("into=FILE")?;
+    let Some(IpAddr::V4(from)) = request.from else {
+        return Err("from=IPV4_ADDRESS".to_owned());
+    };
+    let received = groups::join(at, from, request.count, into)?;
+    println!("received {received}");
+    Ok(())
+}
+
+/// Multicasts to a group in the name of a recorded member.
+fn group_forge(request: &Request) -> Result<(), String> {
+    let socket = request.socket()?;
+    let mut sent = 0;
+    for n in 0..request.count {
+        let forged = groups::forged(&request.recording, n);
+        let (to, bytes) = forged.ok_or("recording=FILE with a chunk of a group")?;
+        sent += send(&socket, to, std::iter::once(bytes));
+        std::thread::sleep(PAUSE);
+    }
+    println!("sent {sent}");
+    Ok(())
+}
+
+fn act(request: Request) -> Result<(), String> {
+    let given = &request;
     match request.what.as_str() {
-        "ask" => ask(request),
-        "replay" => replay(request),
-        "amplify" => amplify(request),
-        "three" => three(request),
+        "flood" => flood(request),
+        "ask" => ask(given),
+        "replay" => replay(given),
+        "amplify" => amplify(given),
+        "three" => three(given),
+        "group-join" => group_join(given),
+        "group-forge" => group_forge(given),
         "tcp" => {
             connections::hold(request.to()?, request.count, &vec![0x5a; request.bytes]);
             Ok(())
         }
         name => match Attack::named(name) {
-            Some(kind) => attack(request, kind),
+            Some(kind) => attack(given, kind),
             None => Err(format!("there is no attack {name}")),
         },
     }
@@ -254,7 +308,7 @@ fn act(request: &Request) -> Result<(), String> {
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    match Request::read(&words).and_then(|request| act(&request)) {
+    match Request::read(&words).and_then(act) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("stranger: {why}");

@@ -44,19 +44,24 @@ pub fn last_packet(recording: &[Recorded]) -> Option<(SocketAddr, Header)> {
     })
 }
 
-/// Sends a question to a port and waits for the answer. Returns the endpoint's address.
-pub fn ask(
-    socket: &UdpSocket,
-    to: SocketAddr,
-    from: SocketAddr,
-) -> std::io::Result<Option<Address>> {
+/// A question for the endpoint at a port, whose answer goes to `from`.
+pub fn question(from: SocketAddr) -> Vec<u8> {
     let mut rail = UdpAddr::new(from.ip(), from.port()).rail();
     rail.datagram_max = 1_472;
     let question = Question {
         number: 7,
         from: rail,
     };
-    socket.send_to(&question.encode(crc32c), to)?;
+    question.encode(crc32c).to_vec()
+}
+
+/// Sends a question to a port and waits for the answer. Returns the endpoint's address.
+pub fn ask(
+    socket: &UdpSocket,
+    to: SocketAddr,
+    from: SocketAddr,
+) -> std::io::Result<Option<Address>> {
+    socket.send_to(&question(from), to)?;
     socket.set_read_timeout(Some(ANSWER_TIME))?;
     let mut bytes = [0; 2_048];
     while let Ok((len, _)) = socket.recv_from(&mut bytes) {

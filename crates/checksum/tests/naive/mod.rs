@@ -157,7 +157,7 @@ fn crc64_nh(start: u64, bytes: &[u8]) -> u64 {
     times_x(sum).reverse_bits() ^ start
 }
 
-/// The sum, or `None` if the oracle is the portable kernel (AES lanes).
+/// The sum, or `None` if the oracle is the portable kernel (AES lanes), or another crate (AEGIS).
 pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> Option<u64> {
     let (m, m32) = (mix(seed), mix32(seed));
     Some(match algorithm {
@@ -165,7 +165,7 @@ pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> Option<u64> {
         Algorithm::Crc64Nvme => crc(0x9a6c_9329_ac4b_c9b5, !0, !m, bytes),
         Algorithm::Crc32c => crc(0x82f6_3b78, 0xffff_ffff, !m32 as u64, bytes),
         Algorithm::Xxh3 => xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed),
-        Algorithm::AesLanes => return None,
+        Algorithm::AesLanes | Algorithm::Aegis => return None,
         Algorithm::Crc64Nh => crc64_nh(m, bytes),
         Algorithm::Fletcher64 => fletcher(m, bytes),
         Algorithm::Adler32 => adler(m32, bytes),

@@ -61,7 +61,7 @@ pub fn main(args: &LabRunArgs) -> crate::outcome::Outcome {
     };
     settings::check(&environment)?;
     let prepared = variables((&mpi, &args.program), &fabric, &args.common, &environment);
-    let mut set = prepared.told();
+    let mut set = prepared.print_warnings();
     let marline = args.provider == Provider::Marline;
     if marline && !environment.iter().any(|(name, _)| name == RAILS) {
         set.push((RAILS.to_owned(), lab.rail_names().join(",")));

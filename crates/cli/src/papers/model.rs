@@ -12,7 +12,7 @@ use crate::tune::{curves, derive};
 use curves::Curves;
 use marline_checksum::tuner::{Place, Point, Way};
 use marline_checksum::Algorithm;
-use marline_engine::choice::ChecksumChoice;
+use marline_engine::checksum_choice::ChecksumChoice;
 use marline_engine::profile::Profile;
 use std::path::PathBuf;
 

@@ -44,8 +44,8 @@ pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
         tool::say(&mpi.describe());
     }
     let environment = settings::environment();
-    let mut set = for_ranks(&mpi, &args.common, &environment)?.told();
-    set.extend(job_key::made(&environment)?);
+    let mut set = for_ranks(&mpi, &args.common, &environment)?.print_warnings();
+    set.extend(job_key::made_outside_of_ranks(&environment)?);
     if let Some(parent) = &args.stats {
         let dir = StatsDir::of_job(parent)?.to_string_lossy().into_owned();
         set.push((STATS_DIR.to_owned(), dir));

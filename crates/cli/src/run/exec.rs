@@ -3,7 +3,7 @@
 use crate::outcome::Outcome;
 use crate::run::mpi::{self, Kind, Mpi};
 use crate::run::{for_ranks, Common};
-use crate::run::{linked, settings};
+use crate::run::{job_key, linked, settings};
 use crate::tool;
 use marline_engine::stats::page;
 use std::ffi::{OsStr, OsString};
@@ -29,6 +29,11 @@ that tells:
   Python                what its mpi4py loads
   the launcher          Open MPI's, Intel's and MPICH's leave their marks in the environment
 Rank 0 writes a summary of its own to standard error when it ends (FI_MARLINE_SUMMARY=on).";
+
+/// Said of a job whose ranks share no key: a rank cannot make one for the others.
+const NO_KEY: &str = "the ranks have no key of the job: packets of strangers are believed. Start \
+                      them by `marline run` or with `marline env`, or name a file with a key by \
+                      FI_MARLINE_KEY_FILE (FI_MARLINE_AUTH=off: as now, without this line)";
 
 /// Arguments of `exec`.
 #[derive(clap::Args)]
@@ -58,6 +63,9 @@ pub fn main(args: &ExecArgs) -> Outcome {
     // Messages that concern all ranks are printed by rank 0.
     if page::rank_from_env().unwrap_or(0) == 0 {
         prepared.said.iter().for_each(|said| tool::say(said));
+        if !job_key::is_decided(&environment)? {
+            tool::say(NO_KEY);
+        }
         if args.common.verbose {
             describe(&mpi, &prepared.set, &command);
         }

@@ -29,7 +29,7 @@ pub const AFTER_HELP: &str = "\
 Variables that are set for the job (those with a * only if you have not set them; -v shows them):
   all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_BORROW*
               FI_MARLINE_SAY_WAITS* FI_MARLINE_STATS_DIR*,
-              with FI_MARLINE_AUTH=on FI_MARLINE_KEY* (a new key for the job),
+              without FI_MARLINE_AUTH=off FI_MARLINE_KEY* (a new key for the job),
               where the job goes on without lost ranks (ULFM) FI_MARLINE_PEER_TIMEOUT_MS*,
               but with --no-multicast MARLINE_MULTICAST MARLINE_MULTICAST_CALLS
               MARLINE_MULTICAST_UNASKED LD_PRELOAD (behind yours; before with --multicast)
@@ -113,7 +113,7 @@ pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
     settings::check(&environment)?;
     let fabric = Fabric::Marline(dir);
     let prepared = variables((&mpi, rest), &fabric, &args.common, &environment);
-    let mut set = prepared.told();
+    let mut set = prepared.print_warnings();
     set.extend(job_key::made(&environment)?);
     let job = Job {
         mpi,
@@ -135,7 +135,7 @@ pub struct Prepared {
 
 impl Prepared {
     /// Returns the variables after printing the warnings.
-    pub fn told(self) -> Vec<(String, String)> {
+    pub fn print_warnings(self) -> Vec<(String, String)> {
         self.said.iter().for_each(|said| tool::say(said));
         self.set
     }
@@ -287,6 +287,9 @@ pub fn start(
     carried.extend(of_user.cloned());
     let for_spawned = mpi::for_spawned(job.mpi.kind, &carried, &environment, &job.args);
     job.set.extend(for_spawned);
+    if job.mpi.kind == mpi::Kind::OpenMpi5 {
+        job.set.extend(job_key::carried_by_open_mpi(&carried));
+    }
     command.args(mpi::forward_args(job.mpi.kind, &carried, &job.args));
     command.args(&job.args);
     command.envs(job.set.iter().map(|(n, v)| (n, v)));

@@ -312,7 +312,8 @@ pub enum Matching {
     OwnWithoutLostRanks,
 }
 
-/// The variables with which `kind` uses `fabric`; with `no_shm` also between ranks of one host.
+/// The variables with which an MPI of this kind uses `fabric`. `no_shm`: also between ranks of one
+/// host, in place of the MPI's shared memory.
 pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool, matching: Matching) -> Vec<Var> {
     let mut vars = match fabric {
         Fabric::Marline(dir) => {

@@ -201,3 +201,14 @@ fn processes_that_open_mpi_5_spawns_have_the_variables_of_its_daemons() {
     assert_eq!(of(Kind::OpenMpi4, &[], &[]), None, "it carries them itself");
     assert_eq!(of(Kind::Mpich, &[], &[]), None);
 }
+
+#[test]
+fn jobs_that_go_on_without_lost_ranks_wait_five_seconds_for_a_silent_one() {
+    for kind in [Kind::Mpich, Kind::OpenMpi5, Kind::Intel] {
+        let vars = for_lost_ranks(kind, false);
+        let timeout = vars
+            .iter()
+            .find(|var| var.name == "FI_MARLINE_PEER_TIMEOUT_MS");
+        assert_eq!(timeout.map(|var| var.value.as_str()), Some("5000"));
+    }
+}

@@ -2,9 +2,11 @@
 
 use crate::json;
 use crate::outcome::EXIT_REFUSED;
+use crate::report::compose;
 use crate::run::mpi::{Kind, Mpi};
 use crate::run::stats_dir::{process, StatsDir, STATS_DIR};
 use crate::stats::averages::averages;
+use crate::stats::jobs::group;
 use crate::tool;
 use marline_engine::stats::page::PEERS_MAX;
 use marline_engine::stats::reader;
@@ -30,6 +32,9 @@ pub struct SummaryArgs {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
           default_missing_value = "-")]
     json: Option<PathBuf>,
+    /// Write a page for a browser to FILE: what happened, in words, tables and a timeline.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 }
 
 /// The run to summarise.
@@ -89,6 +94,9 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
         shape["program_status"] = json!(ran.status);
         text += &write_json(file, &shape);
     }
+    if let Some(file) = &args.report {
+        text += &write_report(file, pages);
+    }
     // A closed standard error does not change the program's exit status.
     let _ = io::stderr().write_all(text.as_bytes());
     if refused {
@@ -120,6 +128,16 @@ fn write_json(file: &Path, shape: &Value) -> String {
         },
         |()| String::new(),
     )
+}
+
+/// Writes the report to its file. Returns the text for standard error.
+fn write_report(file: &Path, pages: Vec<JobPage>) -> String {
+    let pages = pages.into_iter().map(|page| (PathBuf::new(), page));
+    let report = compose::report(&group(pages.collect()));
+    match compose::write_page(file, &report) {
+        Ok(()) => String::new(),
+        Err(e) => format!("marline: --report {}: {e}\n", file.display()),
+    }
 }
 
 /// The verdict if no process could leave a page.

@@ -24,14 +24,22 @@ impl Job {
         self.pages.iter().map(|(_, page)| page.clone())
     }
 
+    /// True if all its processes have ended.
+    pub fn has_ended(&self) -> bool {
+        self.pages.iter().all(|(_, page)| is_over(page))
+    }
+
     /// The job's heading.
     pub fn title(&self) -> String {
-        let over = |page: &JobPage| page.closed || page.is_left_behind();
-        let ended = self.pages.iter().all(|(_, page)| over(page));
-        let state = if ended { ", ended" } else { "" };
+        let state = if self.has_ended() { ", ended" } else { "" };
         let host = self.pages.first().map_or("?", |(_, page)| &page.host);
         format!("job of process {} on {host}{state}", self.id())
     }
+}
+
+/// True if the page's process has ended.
+pub fn is_over(page: &JobPage) -> bool {
+    page.closed || page.is_left_behind()
 }
 
 /// A property that two pages of one job have in common, if both belong to one user.

@@ -2,9 +2,11 @@
 
 pub mod averages;
 pub mod events;
-mod jobs;
+mod follow;
+pub mod jobs;
 mod prometheus;
 mod raw;
+pub mod shown;
 
 use crate::json::{array, summary};
 use crate::outcome::EXIT_REFUSED;
@@ -48,7 +50,10 @@ pub struct StatsArgs {
 /// Prints the statistics.
 pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
     let mut status = 0;
-    let jobs = load(&args.paths, args.job, &mut status)?;
+    let jobs = match load(&args.paths, args.job, &mut status) {
+        Err(_) if args.prometheus && is_idle(args) => Vec::new(),
+        found => found?,
+    };
     let text = match args {
         _ if args.raw => jobs
             .iter()
@@ -67,32 +72,59 @@ pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
     Ok(status)
 }
 
+/// True if the directories are there, and neither this user nor another has pages in them: a host
+/// between two jobs, which is no error for a collector of metrics.
+fn is_idle(args: &StatsArgs) -> bool {
+    let is_empty = |dir: &PathBuf| {
+        dir.is_dir() && reader::list_pages(dir).is_empty() && reader::count_foreign(dir) == 0
+    };
+    args.job.is_none() && places(&args.paths).iter().all(is_empty)
+}
+
+/// Jobs, and the reasons for which pages are left out.
+pub struct Found {
+    /// The jobs in order of their start.
+    pub jobs: Vec<Job>,
+    /// A line for each page or directory that cannot be read.
+    pub unread: Vec<String>,
+}
+
 /// The jobs with pages in these places, or the job of one process. Reports unreadable pages, and
 /// sets the status to 1 if there are any.
-fn load(paths: &[PathBuf], job: Option<u32>, status: &mut u8) -> Result<Vec<Job>, String> {
+pub fn load(paths: &[PathBuf], job: Option<u32>, status: &mut u8) -> Result<Vec<Job>, String> {
+    let found = read(paths, job)?;
+    for text in &found.unread {
+        tool::say(text);
+        *status = 1;
+    }
+    Ok(found.jobs)
+}
+
+/// The same without a report.
+pub fn read(paths: &[PathBuf], job: Option<u32>) -> Result<Found, String> {
     let places = places(paths);
-    let files = files(&places, status);
-    if files.is_empty() && *status == 0 {
+    let mut unread = Vec::new();
+    let files = files(&places, &mut unread);
+    if files.is_empty() && unread.is_empty() {
         return Err(none_in(&places, paths.is_empty()));
     }
     let mut pages = Vec::new();
     for path in files {
         match reader::read_page(&path) {
             Ok(page) => pages.push((path, page)),
-            Err(error) => {
-                tool::say(&error);
-                *status = 1;
-            }
+            Err(error) => unread.push(error),
         }
     }
     let mut jobs = jobs::group(pages);
     if let Some(pid) = job {
         jobs.retain(|job| job.pages.iter().any(|(_, page)| page.pid == pid));
         if jobs.is_empty() {
-            return Err(format!("process {pid} is of no job here"));
+            let unread = unread.iter().map(|text| format!("; {text}"));
+            let unread: String = unread.collect();
+            return Err(format!("process {pid} is of no job here{unread}"));
         }
     }
-    Ok(jobs)
+    Ok(Found { jobs, unread })
 }
 
 /// The reason for an empty result.
@@ -132,8 +164,8 @@ fn places(paths: &[PathBuf]) -> Vec<PathBuf> {
     }
 }
 
-/// The page files in these places; sets the status to 1 if a place may not be read.
-fn files(places: &[PathBuf], status: &mut u8) -> Vec<PathBuf> {
+/// The page files in these places, and lines for the places that may not be read.
+fn files(places: &[PathBuf], unread: &mut Vec<String>) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for path in places {
         if path
@@ -141,10 +173,9 @@ fn files(places: &[PathBuf], status: &mut u8) -> Vec<PathBuf> {
             .is_err_and(|e| e.kind() == ErrorKind::PermissionDenied)
         {
             let path = path.display();
-            tool::say(&format!(
+            unread.push(format!(
                 "{path} is of another user: run as that user, or as root"
             ));
-            *status = 1;
         }
         match path.is_dir() {
             true => files.extend(reader::list_pages(path)),

@@ -4,7 +4,7 @@ use super::cost::{eager_threshold, Network, Pipeline, Work};
 use super::curves::Curves;
 use marline_checksum::tuner::{Place, Point, Way, BLOCKS};
 use marline_checksum::{Algorithm, Plan};
-use marline_engine::choice::ChecksumChoice;
+use marline_engine::checksum_choice::ChecksumChoice;
 use marline_engine::profile::{self, AlgorithmFigures, Machine, Profile, RailFigures};
 
 /// Two to each of these powers.

@@ -170,7 +170,7 @@ pub fn draw(profile: &Profile, points: &[Point], folder: Option<&Path>) -> Resul
         lines.extend(all.iter().map(|a| line(points, *a, way, place, a.name())));
         save(folder, file, &format!("{title}: {cpu}"), lines)?;
     }
-    let algorithm = marline_engine::choice::ChecksumChoice::Strong.resolve(Some(profile));
+    let algorithm = marline_engine::checksum_choice::ChecksumChoice::Strong.resolve(Some(profile));
     for place in [Place::Cache, Place::Memory] {
         let blocked = BLOCKS.map(Way::Blocked);
         let ways = [Way::Copy, Way::Sum, Way::Separate, Way::Fused]

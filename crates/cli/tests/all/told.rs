@@ -205,6 +205,31 @@ fn a_summary_as_json_goes_to_its_file_or_to_the_last_line() {
     assert!(value["verdict"].is_string(), "{said}");
 }
 
+#[test]
+fn a_run_writes_its_report_as_a_page() {
+    let dir = workshop("report", HYDRA);
+    leave_page(&dir.0.join("pages"), 1, 2);
+    leave_page(&dir.0.join("pages"), 2, 1);
+    let file = dir.0.join("report.html");
+    let option = file.to_str().unwrap();
+    let (status, said) = outcome(&mut run(
+        &dir,
+        &["--report", option],
+        &["sh", "-c", "exit 3"],
+    ));
+    assert_eq!(status, Some(3), "{said}");
+    let page = std::fs::read_to_string(&file).unwrap();
+    assert!(
+        page.contains("What happened") && page.contains("2 processes on 1 host"),
+        "{page}"
+    );
+    let options = ["--report", "/no/such/file"];
+    let (status, said) = outcome(&mut run(&dir, &options, &["sh", "-c", "exit 3"]));
+    assert_eq!(status, Some(3), "the program's own status: {said}");
+    let why = "marline: --report /no/such/file: No such file";
+    assert!(said.contains(why), "{said}");
+}
+
 /// If the file cannot be written, the summary is printed: the job's counters are gone.
 #[test]
 fn a_summary_goes_to_stderr_if_its_file_cannot_be_written() {
@@ -381,6 +406,22 @@ fn statistics_are_printed_by_job() {
     assert_eq!(stats(&["--raw", "--json"]).0, Some(125));
 }
 
+/// A collector of metrics runs on hosts without a job, too; a directory that is not there is a
+/// mistake.
+#[test]
+fn metrics_of_an_idle_host_are_no_error() {
+    let dir = Dir::new("idle");
+    let metrics = |place: &Path| {
+        let mut command = marline(&dir.0);
+        outcome(command.args(["stats", "--prometheus"]).arg(place))
+    };
+    let (status, said) = metrics(&dir.0);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.lines().all(|line| line.starts_with("# ")), "{said}");
+    let (status, said) = metrics(&dir.0.join("absent"));
+    assert_eq!(status, Some(1), "{said}");
+}
+
 /// `marline stats --json >file` fails on a full disk; with `| head -1` it succeeds.
 #[test]
 fn a_full_disk_is_an_error() {
@@ -390,6 +431,10 @@ fn a_full_disk_is_an_error() {
         &["stats"][..],
         &["stats", "--json"],
         &["events"],
+        &["report"],
+        &["report", "--json"],
+        &["top", "--once"],
+        &["top", "--json"],
         &["doctor"],
     ] {
         let mut command = marline(&dir.0);

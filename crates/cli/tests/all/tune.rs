@@ -49,7 +49,7 @@ fn measurements_are_stored_shown_drawn_and_used() {
     let path = dir
         .0
         .join("data/marline/profiles")
-        .join(format!("{}.toml", here.slug()));
+        .join(format!("{}.toml", here.file_stem()));
     assert!(said.contains(path.to_str().unwrap()), "{said}");
     let profile = Profile::load(&path).unwrap();
     assert_eq!(profile.machine, here);
@@ -183,8 +183,8 @@ fn what_cannot_work_is_refused_by_name() {
     std::fs::write(&bad, "format = 1\n").unwrap();
     let text = fail(&mut model(&dir, &["--profile", bad.to_str().unwrap()]));
     assert!(text.contains("bad.toml"), "{text}");
-    let mut homeless = model(&dir, &[]);
-    let text = fail(homeless.env_remove("XDG_DATA_HOME").env_remove("HOME"));
+    let mut without_home = model(&dir, &[]);
+    let text = fail(without_home.env_remove("XDG_DATA_HOME").env_remove("HOME"));
     assert!(text.contains("set HOME or FI_MARLINE_PROFILE"), "{text}");
     let text = fail(&mut model(&dir, &["--checksum", "md5"]));
     assert!(text.contains("md5"), "{text}");

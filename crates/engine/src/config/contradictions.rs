@@ -12,6 +12,12 @@ struct Order {
 
 const ORDERS: &[Order] = &[
     Order {
+        low: "wire_oldest",
+        high: "wire_version",
+        is_kept: |s| s.versions().fit_address(),
+        why: "no library speaks these versions",
+    },
+    Order {
         low: "checksum_min_bytes",
         high: "checksum_max_bytes",
         is_kept: |s| s.checksum_max_bytes == 0 || s.checksum_min_bytes <= s.checksum_max_bytes,

@@ -1,7 +1,7 @@
-//! The text of `docs/settings.md`: the table of settings, and a section on settings that both sides
+//! The text of `docs/settings.md`: the list of settings, and a section on settings that both sides
 //! must share.
 
-use crate::config::kind::SUFFIXES;
+use crate::config::kind::{Kind, SUFFIXES};
 use crate::config::settings::{Setting, TABLE};
 
 /// Section on settings that two processes must share, and on those that may differ.
@@ -10,30 +10,25 @@ const SHARED: &str = "
 
 Three settings must be the same in all processes, and are compared at first contact:
 
-- `FI_MARLINE_RELIABILITY`: each side refuses the other, which names both values; operations that
-  name the peer end with an error.
-- `FI_MARLINE_AUTH` and the key: an address of a process with another value is refused, by both
-  sides, with what differs; packets that come all the same are dropped and counted (`forged`).
-- `multicast_scheme`: a communicator whose members differ has no multicast; its
-  broadcasts go from rank to rank, and the log names both values.
+- `FI_MARLINE_RELIABILITY`: each side refuses the other and names both values.
+- `FI_MARLINE_AUTH` and the key: both sides refuse an address of a process with another value, and
+  say what differs; its packets are dropped and counted (`forged`).
+- `multicast_scheme`: a communicator whose members differ has no multicast; the log names both
+  values.
 
 `FI_MARLINE_RAILS`, `FI_MARLINE_SHM` and `FI_MARLINE_VERBS_PATHS` may differ as long as some rail of
 one side reaches one of the other; if none does, the peer is refused with the lists of both.
-`FI_MARLINE_VERBS_READS` acts where both sides have it on. Peers agree on the checksum, and learn
-from packets and addresses which messages have none (`FI_MARLINE_CHECKSUM_MIN_BYTES`, `_MAX_BYTES`,
-`checksum_rails`), the size of packets (`FI_MARLINE_MTU`), credit, native rails and direct writes.
-All other settings concern their own process.
+`FI_MARLINE_VERBS_READS` acts where both sides have it on. All other settings concern their own
+process; peers agree on the checksum.
 ";
 
-/// The head of the second table.
+/// The head of the second list.
 const EXPERIMENTS: &str = "
 ## Experiments
 
 Keys of `FI_MARLINE_TEST`, for comparisons and measurements: `FI_MARLINE_TEST=gso=off,gro=off`. Jobs
 need none of them. This version still reads the former variables (`FI_MARLINE_GSO`), with a notice.
 
-| key | default | allowed | meaning |
-|---|---|---|---|
 ";
 
 /// The text of `docs/settings.md`.
@@ -42,11 +37,10 @@ pub fn document() -> String {
         "# Settings\n\n\
          Environment variables of the provider, read once when an engine opens (`fi_info -e`\n\
          lists them too). An empty value means the default. Numbers of bytes may end in K, M or G\n\
-         (KiB, MiB, GiB). An unknown name is reported, with the nearest one of this table. This\n\
-         file is made from the table in `crates/engine/src/config/settings.rs`: after a change\n\
-         there run\n\
-         `MARLINE_BLESS=1 cargo test -p marline-engine document_is_current`.\n\n\
-         | variable | default | allowed | meaning |\n|---|---|---|---|\n",
+         (KiB, MiB, GiB). An unknown name is reported, with the nearest one of this list. Each\n\
+         entry has the default, and in brackets what is allowed; switches are `on` or `off`.\n\n\
+         `crates/engine/src/config/settings.rs` makes this file: after a change there run\n\
+         `MARLINE_BLESS=1 cargo test -p marline-engine document_is_current`.\n\n",
     );
     for row in TABLE.iter().filter(|row| !row.test) {
         out += &line(row);
@@ -58,17 +52,38 @@ pub fn document() -> String {
     out + SHARED
 }
 
-/// The line of a setting in its table.
+/// The lines of a setting in its list.
 fn line(row: &Setting) -> String {
-    let default = match row.default {
-        "" => "(empty)".to_owned(),
-        text => format!("`{text}`"),
-    };
     let name = match row.test {
         true => row.name.to_owned(),
         false => row.variable(),
     };
-    let allowed = row.kind.allowed().replace(SUFFIXES, "");
-    let help = row.help;
-    format!("| `{name}` | {default} | {allowed} | {help} |\n")
+    let default = match row.default {
+        "" => String::new(),
+        text => format!("={text}"),
+    };
+    let allowed = match row.kind {
+        Kind::Switch | Kind::Text => String::new(),
+        Kind::Number { min, max } => format!(" ({min} to {max})"),
+        Kind::Bytes { max: u64::MAX, .. } => " (bytes)".to_owned(),
+        kind => format!(" ({})", kind.allowed().replace(SUFFIXES, "")),
+    };
+    wrap(&format!("- `{name}{default}`{allowed}: {}", row.help))
+}
+
+/// An entry of a list in lines of at most 100 columns.
+fn wrap(entry: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in entry.split(' ') {
+        let last = lines.last_mut().expect("at least one line");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= 100 {
+            *last += " ";
+            *last += word;
+        } else {
+            lines.push(format!("  {word}"));
+        }
+    }
+    lines.join("\n") + "\n"
 }

@@ -1,7 +1,8 @@
 //! The job's key from the settings: as text or in a file.
 
+use crate::config::auth::Auth;
 use crate::config::settings::Settings;
-use marline_auth::{key_file, JobKey};
+use marline_auth::{key_file, JobKey, Level};
 use std::path::Path;
 
 impl Settings {
@@ -14,25 +15,29 @@ impl Settings {
             );
         }
         let given = !text.is_empty() || !file.is_empty();
-        let wanted = self.auth || given && !self.was_given("auth");
+        let wanted = self.auth != Auth::Off || given && !self.was_given("auth");
         if !wanted {
             return Ok(None);
         }
         if !given {
             return Err(
-                "FI_MARLINE_AUTH=on needs a key of the job: FI_MARLINE_KEY_FILE names a file with \
+                "FI_MARLINE_AUTH needs a key of the job: FI_MARLINE_KEY_FILE names a file with \
                  it (`marline run` and `marline env` make one)"
                     .to_owned(),
             );
         }
-        match JobKey::from_hex(text) {
-            Some(key) => Ok(Some(key)),
+        let key = match JobKey::from_hex(text) {
+            Some(key) => key,
             None => {
                 let read = key_file::read(Path::new(file));
-                read.map(Some)
-                    .map_err(|why| format!("FI_MARLINE_KEY_FILE: {why}"))
+                read.map_err(|why| format!("FI_MARLINE_KEY_FILE: {why}"))?
             }
-        }
+        };
+        Ok(Some(key.at(match self.auth {
+            Auth::On | Auth::Off => Level::Heads,
+            Auth::Payload => Level::Payloads,
+            Auth::Encrypt => Level::Encrypted,
+        })))
     }
 }
 
@@ -66,6 +71,12 @@ mod tests {
         let off = with(&[("key", KEY), ("auth", "off")]).unwrap();
         assert!(off.job_key().unwrap().is_none());
         assert!(Settings::default().job_key().unwrap().is_none());
+        let levels = ["on", "payload", "encrypt"].map(|auth| {
+            let settings = with(&[("key", KEY), ("auth", auth)]).unwrap();
+            settings.job_key().unwrap().unwrap().level()
+        });
+        let wanted = [Level::Heads, Level::Payloads, Level::Encrypted];
+        assert_eq!(levels, wanted);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Syntax of the values of settings.
 
-use crate::config::choice::ChecksumChoice;
+use crate::config::auth::Auth;
+use crate::config::checksum_choice::ChecksumChoice;
 use crate::config::experiments::scheme::MulticastScheme;
 use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::ports::PortRange;
@@ -17,6 +18,8 @@ pub enum Kind {
     Secret,
     /// `on` or `off`.
     Switch,
+    /// An [`Auth`].
+    Auth,
     /// A [`ChecksumChoice`].
     Checksum,
     /// [`RailChecksums`].
@@ -65,6 +68,7 @@ impl Kind {
             Kind::Text => "any text".to_owned(),
             Kind::Secret => "64 hexadecimal digits".to_owned(),
             Kind::Switch => "on or off".to_owned(),
+            Kind::Auth => Auth::allowed(),
             Kind::Checksum => ChecksumChoice::names(),
             Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
             Kind::Policy => RailsPolicy::names(),

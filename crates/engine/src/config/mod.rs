@@ -1,6 +1,7 @@
 //! Settings and the machine's profile.
 
-pub mod choice;
+pub mod auth;
+pub mod checksum_choice;
 mod contradictions;
 mod document;
 pub(crate) mod experiments;

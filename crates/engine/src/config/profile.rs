@@ -209,7 +209,7 @@ pub fn default_path(machine: &Machine) -> Option<PathBuf> {
             .filter(|p| p.is_absolute())
             .map(|h| h.join(".local/share"))
     };
-    let file = format!("{}.toml", machine.slug());
+    let file = format!("{}.toml", machine.file_stem());
     Some(data.or_else(home)?.join("marline/profiles").join(file))
 }
 

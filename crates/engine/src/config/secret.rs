@@ -5,6 +5,10 @@ use crate::config::value::Value;
 use core::fmt;
 use marline_auth::JobKey;
 
+/// Prefix of the name of a variable with a secret where Open MPI carries the variable to processes
+/// of MPI_Comm_spawn: it carries no others.
+pub const CARRIED_BY_OPEN_MPI: &str = "OMPI_";
+
 /// A text that is neither shown nor logged.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SecretText(pub(crate) String);

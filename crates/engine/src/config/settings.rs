@@ -4,16 +4,18 @@
 //! Settings are read once, when an engine opens. Error texts name the setting, the given value and
 //! the allowed values.
 
-use crate::config::choice::ChecksumChoice;
+pub use crate::config::auth::Auth;
+use crate::config::checksum_choice::ChecksumChoice;
 use crate::config::experiments;
 use crate::config::experiments::rail_checksums::RailChecksums;
 use crate::config::experiments::scheme::MulticastScheme;
 use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::ports::PortRange;
 use crate::config::secret::SecretText;
+pub use crate::config::secret::CARRIED_BY_OPEN_MPI;
 use crate::config::value::Value;
 use crate::config::workers::Workers;
-use marline_wire::BLOCK_BYTES;
+use marline_wire::{Versions, BLOCK_BYTES};
 
 pub use crate::config::document::document;
 pub use crate::config::kind::Kind;
@@ -116,28 +118,29 @@ const MTU_MIN: u64 = 576 - 28;
 // The doc comment of a row is its help text: whole sentences with units.
 settings! {
     /// Interfaces, patterns (eth*), local addresses or subnets (10.1.0.0/16) to use as rails by
-    /// UDP, with TCP where UDP does not pass. A prefix udp: or tcp: (tcp:eth0) restricts a rail to
-    /// that kind; later: (later:eth1, later:eth*, or later: alone) names interfaces that may appear
-    /// while the job runs; ud:, rc: or uc: (rc:mlx5_0) names ports of InfiniBand and RoCE for
-    /// verbs; shm means memory shared with other processes of the host. Empty: every usable
-    /// interface.
+    /// UDP, with TCP where UDP does not pass. Prefixes: udp: or tcp: restricts a rail to that kind,
+    /// xdp: is UDP past the kernel's stack, later: names interfaces that may appear while the job
+    /// runs, ud:, rc: or uc: (rc:mlx5_0) ports of InfiniBand and RoCE; shm is memory shared with
+    /// other processes of the host. Empty: every usable interface.
     rails: Vec<String> = "", Kind::List;
     /// Use memory shared with other processes of the host as a rail, as if shm had been named.
     shm: bool = "off", Kind::Switch;
     /// In shared memory, a peer that reads the ring slowly reads long messages from the sender's
-    /// memory instead, where the kernel allows it; off: all messages go through the ring.
+    /// memory, where the kernel allows it; off: all messages go through the ring.
     one_copy: bool = "on", Kind::Switch, test;
-    /// Use of several rails to a peer: stripe (large messages over all rails), active-standby (one
-    /// rail carries, the others are standby) or prefer=KIND (rails of that kind carry where they
-    /// reach the peer, as in prefer=tcp).
+    /// Use of several rails to a peer: stripe (large messages over all), active-standby (one
+    /// carries) or prefer=KIND (rails of that kind carry where they reach the peer).
     policy: RailsPolicy = "stripe", Kind::Policy;
     /// UDP (and TCP) port of every rail; peers send from any port; 0: any free port. Suits one
     /// process per host.
     port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
     /// Ports on which peers are received, by UDP, TCP and multicast, for firewalls. Each process of
-    /// a host takes one (two where its MPI opens two domains), and a range that is too small is an
-    /// error. The same in all processes of a job; empty: any.
+    /// a host takes one (two where its MPI opens two domains). The same in all processes of a job;
+    /// empty: any.
     ports: PortRange = "", Kind::Ports;
+    /// Differentiated services code point (DSCP) of all packets by UDP, TCP and multicast, for
+    /// switches with quality of service: 34 is AF41, 46 is EF.
+    dscp: u8 = "0", Kind::Number { min: 0, max: 63 };
     /// End-to-end payload checksum: a class (strong, fast), a preset from the literature
     /// (newmadeleine-fnv, newmadeleine-crc) or a name; if peers differ, the more trusted is used.
     checksum: ChecksumChoice = "strong", Kind::Checksum;
@@ -147,12 +150,12 @@ settings! {
     checksum_min_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
     /// Messages longer than this many bytes have no payload checksum; 0: no limit.
     checksum_max_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
-    /// Threads that compute slow checksums of long messages beside the application: auto (one or
-    /// two on idle cores, none without idle cores) or a number of threads on any cores of the job,
-    /// for checksums of any cost; 0: none.
+    /// Threads that compute slow checksums of long messages beside the application: auto (up to two
+    /// on idle cores) or a number of threads on any cores of the job, for checksums of any cost; 0:
+    /// none.
     checksum_workers: Workers = "auto", Kind::Workers;
-    /// For measurements: milliseconds per slice of CLOCK_MONOTONIC, every second of which is
-    /// without payload checksums, so that one process measures both; 0: none.
+    /// Milliseconds per slice of CLOCK_MONOTONIC, every second of which is without payload
+    /// checksums, so that one process measures both; 0: none.
     checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 }, test;
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
     fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: BLOCK_BYTES, max: 65_408 }, test;
@@ -160,8 +163,8 @@ settings! {
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
     /// File with this machine's profile; empty: that of `marline tune`; none: no profile.
     profile: String = "", Kind::Text;
-    /// Offer one-sided operations to applications that ask for them: remote memory access and
-    /// atomics (FI_RMA and FI_ATOMIC).
+    /// Offer remote memory access and atomics (FI_RMA, FI_ATOMIC) to applications that ask for
+    /// them.
     rma: bool = "on", Kind::Switch;
     /// Software reliability: acks, retransmission, failover. Off is for comparison only. All
     /// processes of a job need the same value: peers that differ refuse each other at once.
@@ -172,22 +175,21 @@ settings! {
     /// Longest eager message in bytes; longer messages use rendezvous. The default is the profile's
     /// value, if there is a profile.
     eager_max_bytes: usize = "65536", Kind::Bytes { min: 0, max: 64 * KIB };
-    /// Bytes of the addresses that libfabric's callers exchange (not of their text). 64 bytes hold
-    /// four rails over IPv4 or two over IPv6 for the first contact, 48 bytes two or one. The same
-    /// on all hosts; 48 is for programs without room for 64.
+    /// Bytes of the addresses that libfabric's callers exchange: 64 hold four rails over IPv4 or
+    /// two over IPv6 for the first contact, 48 two or one. The same on all hosts.
     address_bytes: usize = "64", Kind::Number { min: 48, max: 64 };
     /// Run a thread that answers peers while the application computes.
     progress_thread: bool = "on", Kind::Switch;
     /// Milliseconds without a progress call after which the progress thread takes over (1 for an
     /// application that is often descheduled).
     tick_ms: u64 = "10", Kind::Number { min: 1, max: 1000 };
-    /// Milliseconds of silence until a peer is dead for it (and 10 s more: links flap, connections
-    /// crawl). Time in which no rail of this host is up does not count. Evidence that a process is
-    /// gone ends it sooner, and refusals of its host that last for 4 s, or for this time where it
-    /// is shorter. `marline run` sets 5000 for jobs that go on without ranks that they lost.
+    /// Milliseconds of silence (up to 10 s more where links flap or connections crawl) after which
+    /// a peer is dead. Time in which no rail of this host is up does not count. Evidence that a
+    /// process is gone ends it sooner. `marline run` sets 5000 for jobs that go on without lost
+    /// ranks.
     peer_timeout_ms: u64 = "120000", Kind::Number { min: 50, max: 3_600_000 };
-    /// Also report hosts on standard error that operations wait for and that have been silent for
-    /// 10 s, every 10 s. `marline run` and `marline env` switch this on.
+    /// Report awaited hosts that are silent on standard error, every 10 s. `marline run` and
+    /// `marline env` switch this on.
     say_waits: bool = "off", Kind::Switch;
     /// The death of a peer also ends tagged receives from any source: those that are posted, or
     /// else the next one. `marline run` and `marline env` switch this on.
@@ -201,10 +203,9 @@ settings! {
     /// Packets received on a path after which an ack leaves immediately.
     ack_every_packets: u32 = "64", Kind::Number { min: 1, max: 4096 }, test;
     /// Initial credit per peer: bytes of eager messages in flight to this process without a
-    /// matching receive. New peers get a quarter of it once the sum for all peers would reach half
-    /// of `FI_MARLINE_UNEXPECTED_BYTES`. A peer with half of its credit unread gets twice as much,
-    /// up to a quarter of `FI_MARLINE_UNEXPECTED_BYTES`, while half of that is not promised.
-    /// Messages beyond the credit use rendezvous.
+    /// matching receive. Messages beyond it use rendezvous. New peers get a quarter of it once half
+    /// of `FI_MARLINE_UNEXPECTED_BYTES` is promised; a peer with half of its credit unread gets
+    /// twice as much, up to a quarter of that memory, until then.
     credit_bytes_per_peer: usize = "1M", Kind::Bytes { min: 64 * KIB, max: GIB };
     /// Bytes of unexpected messages retained for all peers together.
     unexpected_bytes: usize = "64M", Kind::Bytes { min: MIB, max: 64 * GIB };
@@ -217,25 +218,21 @@ settings! {
     /// Connections of a TCP rail above which the least recently used ones are closed until they are
     /// needed again; 0: an eighth of the process's limit of descriptors.
     tcp_connections: usize = "0", Kind::Number { min: 0, max: 1_048_576 };
-    /// Connections of an InfiniBand or RoCE rail (`rc:`, `uc:`) above which those with the least
-    /// recent sends are closed until they are needed again; 0: 150. The limit is 200 per rail.
+    /// Connections of an InfiniBand or RoCE rail (`rc:`, `uc:`) above which the least recently used
+    /// ones are closed until they are needed again; 0: 150.
     verbs_connections: usize = "0", Kind::Number { min: 0, max: 200 };
-    /// Packets sent to a peer as datagrams before it gets a connection, on an InfiniBand or RoCE
-    /// rail (`rc:`, `uc:`). Such packets have the length of the MTU and may be lost, but peers with
-    /// little traffic need no queue pair. 0: connect at once.
+    /// Packets sent to a peer as datagrams before it gets a connection (`rc:`, `uc:`), so that
+    /// peers with little traffic need no queue pair. 0: connect at once.
     verbs_datagrams: u32 = "0", Kind::Number { min: 0, max: 1_000_000 }, test;
-    /// Rails per port of InfiniBand or RoCE (`rc:`, `uc:`, `ud:`). Each has queue pairs, which
-    /// switches may route differently, and memory of its own, like a port. Further rails of
-    /// rc:mlx5_0 are named rc:mlx5_0/2 and so on.
+    /// Rails per port of InfiniBand or RoCE (`rc:`, `uc:`, `ud:`): rc:mlx5_0, rc:mlx5_0/2 and so
+    /// on, each with memory and queue pairs of its own, which switches may route differently.
     verbs_paths: usize = "1", Kind::Number { min: 1, max: 8 };
-    /// Copy long messages into registered buffers, in chunks that grow by the profile's numbers,
-    /// and write them into registered buffers of the receiver (up to 1 MiB, with checksums), on
-    /// InfiniBand or RoCE rails (`rc:`, `uc:`), instead of registering the program's memory for
-    /// each message.
+    /// Write long messages (up to 1 MiB, with checksums) from registered buffers, in growing
+    /// chunks, into registered buffers of the receiver (`rc:`, `uc:`), instead of registering the
+    /// program's memory for each message.
     verbs_staged: bool = "off", Kind::Switch, test;
-    /// Let receivers read long messages of up to 1 GiB from their senders' memory (RDMA read) on
-    /// reliable connections of InfiniBand or RoCE (`rc:`), instead of having them written. The same
-    /// in all processes of a job.
+    /// Let receivers read long messages of up to 1 GiB from their senders' memory (RDMA read,
+    /// `rc:`), instead of having them written. The same in all processes of a job.
     verbs_reads: bool = "off", Kind::Switch;
     /// Let the kernel or the card segment large sends into packets (UDP GSO), where supported.
     gso: bool = "on", Kind::Switch, test;
@@ -253,26 +250,32 @@ settings! {
     /// Sends of a burst that leave immediately before later ones are coalesced into packets.
     aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 }, test;
     /// Packets carry tags by a key of the job, and packets without the right tag have no effect
-    /// (docs/design/security.md). The same in all processes of a job. Needs a key; where one is
-    /// given and this is not, it is on.
-    auth: bool = "off", Kind::Switch;
-    /// The job's key: 64 hexadecimal digits, random, the same in all processes of a job and in no
-    /// other. Not for command lines, which every user of a host can read.
+    /// (docs/design/security.md); with payload, no payload can be replaced by a chosen one with the
+    /// same sum; with encrypt, no host on the way can read payloads either, which costs copies of
+    /// long messages. The same in all processes of a job. Where a key is given and this is not, it
+    /// is on.
+    auth: Auth = "off", Kind::Auth;
+    /// The job's key, random, the same in all processes of a job and in no other. Not for command
+    /// lines, which every user of a host can read.
     key: SecretText = "", Kind::Secret;
     /// File with the job's key, readable by its owner alone (mode 0600), who runs the job.
     key_file: String = "", Kind::Text;
-    /// Scheme of acknowledgement and repair for multicast broadcasts, for comparison; usual depends
-    /// on the number of ranks. All ranks of a communicator need the same value: otherwise it has no
-    /// multicast.
+    /// Scheme of acknowledgement and repair for multicast broadcasts; usual depends on the number
+    /// of ranks.
     multicast_scheme: MulticastScheme = "usual", Kind::Scheme, test;
     /// Processes of one host share the sockets of multicast groups: one process reads for all.
     multicast_share: bool = "off", Kind::Switch, test;
+    /// Version of the protocol that this process pretends to speak, to show what others do; 0:
+    /// those of the library.
+    wire_version: u8 = "0", Kind::Number { min: 0, max: 31 }, test;
+    /// The oldest version that it pretends to speak; 0: only wire_version.
+    wire_oldest: u8 = "0", Kind::Number { min: 0, max: 31 }, test;
     /// Script of faults to inject below the protocol, for tests; empty: none.
     faults: String = "", Kind::Text;
     /// Directory for statistics pages; empty or missing: /dev/shm, with removal at close.
     stats_dir: String = "", Kind::Text;
-    /// At its end rank 0 (and a process of unknown rank) prints its traffic per rail and all
-    /// problems on standard error. `marline env` switches this on.
+    /// Rank 0 (and a process of unknown rank) ends with its traffic per rail and all problems on
+    /// standard error. `marline env` switches this on.
     summary: bool = "off", Kind::Switch;
     /// Settings of experiments: key=value pairs separated by commas, as in gso=off,ack_delay_us=0.
     test: String = "", Kind::Text;
@@ -313,6 +316,15 @@ impl Settings {
             let value = std::env::var_os(format!("{PREFIX}{}", name.to_ascii_uppercase()))?;
             Some(value.to_string_lossy().into_owned())
         })
+    }
+
+    /// The versions of the protocol that the process speaks.
+    pub fn versions(&self) -> Versions {
+        match (self.wire_oldest, self.wire_version) {
+            (_, 0) => Versions::OURS,
+            (0, version) => Versions::only(version),
+            (oldest, newest) => Versions { oldest, newest },
+        }
     }
 
     /// True if the user gave the setting of this name.

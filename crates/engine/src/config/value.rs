@@ -1,6 +1,7 @@
 //! Values of settings, from texts and to texts.
 
-use crate::config::choice::{parse_checksum, ChecksumChoice};
+use crate::config::auth::Auth;
+use crate::config::checksum_choice::{parse_checksum, ChecksumChoice};
 use crate::config::experiments::rail_checksums::RailChecksums;
 use crate::config::experiments::scheme::MulticastScheme;
 use crate::config::kind::Kind;
@@ -90,6 +91,15 @@ impl Value for PortRange {
     }
 }
 
+impl Value for Auth {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        Auth::parse(text)
+    }
+    fn to_text(&self) -> String {
+        self.name()
+    }
+}
+
 impl Value for Workers {
     fn from_text(text: &str, _: &Kind) -> Option<Self> {
         Workers::parse(text)
@@ -153,4 +163,4 @@ macro_rules! value_by_number {
     )* };
 }
 
-value_by_number!(u16, u32, u64, usize);
+value_by_number!(u8, u16, u32, u64, usize);

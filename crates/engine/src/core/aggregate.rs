@@ -9,7 +9,7 @@ use crate::memory::atomic::size_of_type;
 use crate::memory::op_table::Pieces;
 use crate::platform::system::System;
 use crate::state::aggregate::{is_refused, refuse, Operations, Prefix, AGGREGATE_MAX};
-use crate::state::rpcs::{id_of, Joined, LastCall, Verb, Word, HEAD};
+use crate::state::rpcs::{id_of, Joined, LastRpc, Verb, Word, HEAD};
 use marline_proto::{Mutation, PeerId};
 
 /// The place of an RPC's data, which holds the length of the first operation of several.
@@ -25,7 +25,7 @@ impl<S: System> Core<S> {
             return;
         }
         let payload = total(req.operands[0]);
-        let last = LastCall {
+        let last = LastRpc {
             rpc,
             id: id_of(serial, rpc),
             word: req.word,
@@ -55,8 +55,8 @@ impl<S: System> Core<S> {
         let Some(endpoint) = self.dir.ep(ep) else {
             return false;
         };
-        let words = (last.id, last.word.shared().pack());
-        let Some(handle) = endpoint.node.extend_call(req.peer, words, len as u64) else {
+        let words = (last.id, [last.word.pack(), last.word.shared().pack()]);
+        let Some(handle) = endpoint.node.extend_rpc(req.peer, words, len as u64) else {
             return false;
         };
         self.append(handle, &last, prefix.as_slice(), (req.operands[0], len));
@@ -84,7 +84,7 @@ impl<S: System> Core<S> {
     fn append(
         &mut self,
         handle: u32,
-        last: &LastCall,
+        last: &LastRpc,
         prefix: &[u8],
         (operand, len): (&[IoVec], usize),
     ) {

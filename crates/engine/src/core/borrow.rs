@@ -6,7 +6,7 @@ use crate::core::Core;
 use crate::memory::op_table::Pieces;
 use crate::memory::sums::Owner;
 use crate::platform::system::System;
-use crate::state::operations::Operations;
+use crate::state::regions::Operations;
 use marline_proto::Mutation;
 
 /// Sends of a burst that are copied, as a multiple of the sends that leave immediately: their

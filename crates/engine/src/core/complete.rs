@@ -53,6 +53,7 @@ impl<S: System> Core<S> {
             } => self.copy_loopback(send, recv, offset, len as usize),
             Event::PutEnd(end) => self.show_end(ep, &end),
             Event::RecvFailed { handle } => self.recv_failed(handle, OpError::PeerDead),
+            Event::RecvReleased { handle } => self.recv_released(handle),
             Event::BounceFree { inbound } => self.buffers.free_bounce((ep.0, inbound)),
             Event::RegistrationWanted {
                 inbound,
@@ -87,7 +88,9 @@ impl<S: System> Core<S> {
             }
             Event::PeerLeft { peer } => self.peer_left(ep, peer),
             Event::UnknownRailKind { kind } => self.say_unknown_kind(kind),
-            Event::PeerMismatch { .. } | Event::PeerUnreachable { .. } => {
+            Event::PeerMismatch { .. }
+            | Event::PeerUnreachable { .. }
+            | Event::PeerVersions { .. } => {
                 self.say_refused_peer(ep, &event);
             }
             Event::RpcArrived { peer, head, bounce } => self.on_rpc(ep, peer, &head, bounce),
@@ -155,8 +158,8 @@ impl<S: System> Core<S> {
             self.count(op.ep, Counted::Sends, end.is_ok());
         }
         // A failed remote write is always reported.
-        let told = end.is_err() && put;
-        let cq = match told {
+        let always = end.is_err() && put;
+        let cq = match always {
             true => self.dir.ep(op.ep).and_then(|e| e.tx_cq),
             false => op.on_delivery,
         };
@@ -202,23 +205,21 @@ impl<S: System> Core<S> {
         bounce: Option<u64>,
         last: bool,
     ) {
+        let put = self.ops.recvs.get(handle).map(|op| op.role);
+        if let Some(Role::Put(region, _)) = put {
+            if let Some(inbound) = bounce {
+                self.show_bounced(ep, inbound, (handle, offset, len as usize));
+            }
+            let part = head.flags & FLAG_PART != 0;
+            return self.put_came((ep, peer), handle, region, part);
+        }
         if let Some(inbound) = bounce {
-            self.unbounce(ep, inbound, handle, offset, len as usize);
+            self.copy_bounced(ep, inbound, handle, offset, len as usize);
         }
         let source = self.dir.addr_of(ep, peer);
         let Some(op) = self.ops.recvs.get(handle) else {
             return;
         };
-        if let Role::Put(region, _) = op.role {
-            self.ops.recvs.remove(handle);
-            if head.flags & FLAG_PART == 0 {
-                self.count(ep, Counted::RemoteWrites, true);
-                self.count_region(region, [false, true]);
-            } else {
-                self.ops.part_came(region, (ep.0, peer.0, false));
-            }
-            return self.ops.leave_region(region);
-        }
         let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
         let mut entry = Completion {
             context: op.context,
@@ -261,6 +262,19 @@ impl<S: System> Core<S> {
         }
     }
 
+    /// Ends a remote write of a peer, or a part of one, whose bytes are in their place.
+    fn put_came(&mut self, (ep, peer): (EpId, PeerId), handle: u32, region: u64, part: bool) {
+        self.ops.recvs.remove(handle);
+        match part {
+            true => self.ops.part_came(region, (ep.0, peer.0, false)),
+            false => {
+                self.count(ep, Counted::RemoteWrites, true);
+                self.count_region(region, [false, true]);
+            }
+        }
+        self.ops.leave_region(region);
+    }
+
     /// Copies a loopback message, or a loopback read.
     fn copy_loopback(&mut self, send: u32, recv: u32, offset: u64, len: usize) {
         if let (Some(from), Some(to)) = (self.ops.sends.get(send), self.ops.recvs.get(recv)) {
@@ -270,18 +284,23 @@ impl<S: System> Core<S> {
 
     /// Stores the end of a remote write, which arrived before the rest.
     fn show_end(&mut self, ep: EpId, end: &PutEnd) {
-        let Some(mut buffer) = self.buffers.bounces.remove(&(ep.0, end.inbound)) else {
+        let place = (end.handle, end.offset, end.len as usize);
+        self.show_bounced(ep, end.inbound, place);
+    }
+
+    /// Stores a bounce buffer's first bytes in memory that its program sees.
+    fn show_bounced(&mut self, ep: EpId, inbound: u64, (handle, offset, len): (u32, u64, usize)) {
+        let Some(mut buffer) = self.buffers.bounces.remove(&(ep.0, inbound)) else {
             return;
         };
-        if let Some(op) = self.ops.recvs.get(end.handle) {
-            let bytes = &buffer.bytes()[..end.len as usize];
-            show(&op.pieces, end.offset, bytes, true);
+        if let Some(op) = self.ops.recvs.get(handle) {
+            show(&op.pieces, offset, &buffer.bytes()[..len], true);
         }
         self.buffers.pool.give(buffer);
     }
 
     /// Copies an unexpected message from its bounce buffer to the receive that matched it.
-    fn unbounce(&mut self, ep: EpId, inbound: u64, handle: u32, offset: u64, len: usize) {
+    fn copy_bounced(&mut self, ep: EpId, inbound: u64, handle: u32, offset: u64, len: usize) {
         let Some(mut buffer) = self.buffers.bounces.remove(&(ep.0, inbound)) else {
             return;
         };
@@ -320,6 +339,25 @@ impl<S: System> Core<S> {
             ..Completion::empty()
         };
         self.count(op.ep, Counted::Receives, false);
+        let cq = self.dir.ep(op.ep).and_then(|e| e.rx_cq);
+        self.complete(cq, entry);
+    }
+
+    /// Ends a multi-receive without a message: a completion without data gives its buffer back.
+    fn recv_released(&mut self, handle: u32) {
+        let cancelled = self.ops.recvs.get(handle).map(|op| op.cancelled);
+        if cancelled == Some(true) {
+            return self.recv_failed(handle, OpError::Cancelled);
+        }
+        let op = self.ops.recvs.remove(handle);
+        let Some(op) = op.filter(|op| op.options.completion) else {
+            return;
+        };
+        let entry = Completion {
+            context: op.context,
+            flags: flag::MULTI_RECV,
+            ..Completion::empty()
+        };
         let cq = self.dir.ep(op.ep).and_then(|e| e.rx_cq);
         self.complete(cq, entry);
     }

@@ -9,7 +9,7 @@ use crate::memory::atomic::{apply, is_valid, op, size_of_type};
 use crate::memory::op_table::Pieces;
 use crate::memory::visible::show;
 use crate::platform::system::{System, Watch};
-use crate::state::operations::Range;
+use crate::state::regions::Range;
 use crate::state::requests::is_well_formed;
 use crate::state::rpcs::{parse, Run, Verb, Word, COMPARES, FETCHES, HAS_DATA, MORE, PART};
 use marline_proto::{Claim, Event, Mutation, PeerId};
@@ -67,7 +67,7 @@ impl<S: System> Core<S> {
         if word.flags & HAS_DATA != 0 {
             // After a write in parts or a long write, a separate message carries the data.
             let len = payload.len().max(word.count as usize);
-            self.tell_written(ep, source, data, len);
+            self.report_written(ep, source, data, len);
         }
         Ok(())
     }
@@ -77,15 +77,15 @@ impl<S: System> Core<S> {
     fn count_rpc(&mut self, (ep, peer): (EpId, PeerId), word: Word, key: u64, done: bool) {
         let whose = (ep.0, peer.0);
         let (part, more) = (word.flags & PART != 0, word.flags & MORE != 0);
-        let told = if word.verb == Verb::Atomic {
+        let stated = if word.verb == Verb::Atomic {
             0
         } else {
             word.op
         };
         let fetches = word.flags & FETCHES != 0;
         let parts_of = (ep.0, peer.0, fetches);
-        let alone = told == 0 && !part && !more && !self.rpcs.runs.contains_key(&whose);
-        if told == 0 && done && !alone {
+        let alone = stated == 0 && !part && !more && !self.rpcs.runs.contains_key(&whose);
+        if stated == 0 && done && !alone {
             self.ops.part_came(key, parts_of);
         }
         if part {
@@ -93,8 +93,8 @@ impl<S: System> Core<S> {
         }
         let mut run: Run = self.rpcs.runs.remove(&whose).unwrap_or_default();
         run.failed |= !done;
-        if told > 0 || done {
-            run.keys.add(key, told.max(1));
+        if stated > 0 || done {
+            run.keys.add(key, stated.max(1));
         }
         if more {
             self.rpcs.runs.insert(whose, run);
@@ -195,7 +195,7 @@ impl<S: System> Core<S> {
     }
 
     /// Reports a remote write with its data as a completion.
-    pub(crate) fn tell_written(&mut self, ep: EpId, source: FiAddr, data: u64, len: usize) {
+    pub(crate) fn report_written(&mut self, ep: EpId, source: FiAddr, data: u64, len: usize) {
         let cq = self.dir.ep(ep).and_then(|e| e.rx_cq);
         let entry = Completion {
             flags: flag::RMA | flag::REMOTE_WRITE | flag::REMOTE_CQ_DATA,

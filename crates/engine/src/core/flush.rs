@@ -3,10 +3,10 @@
 use crate::core::remote_read::fill_advertisement;
 use crate::core::Core;
 use crate::memory::pack::{fill, fill_run, head_of};
-use crate::memory::tags::key_to;
+use crate::memory::tags::keys_to;
 use crate::platform::system::System;
 use crate::state::rails::link_of;
-use marline_auth::HeadKey;
+use marline_auth::PacketKeys;
 use marline_proto::Transmit;
 use marline_rails::{BufId, LinkId, RailTx, SendOutcome, TxBuffers};
 
@@ -19,8 +19,8 @@ struct Built {
     buffer: BufId,
     packets: usize,
     len: usize,
-    /// Key of the packets' tags, if the packets have tags.
-    key: Option<HeadKey>,
+    /// Keys of the packets, if the packets have tags.
+    keys: Option<PacketKeys>,
 }
 
 impl<S: System> Core<S> {
@@ -81,27 +81,30 @@ impl<S: System> Core<S> {
                         buffer,
                         packets,
                         len,
-                        key: None,
+                        keys: None,
                     };
                     self.batch_sent(now, index, &lost, SendOutcome::Sent);
                     continue;
                 };
                 buffer = other;
             }
-            fill_advertisement(node, &mut self.rails, &self.ops.sends, &first);
+            let stage = &self.rails.list[first.rail].tx.buffer(buffer)[..len];
+            let keys = keys_to(&mut endpoint.keys, first.batch.peer, stage);
+            let rails = &mut self.rails;
+            fill_advertisement(node, rails, &self.ops.sends, &first, keys.as_ref());
             if first.written {
-                self.send_written(now, index, &first);
+                self.send_written(now, (index, keys), &first);
                 continue;
             }
             let stage = &mut self.rails.list[first.rail].tx.buffer(buffer)[..len];
-            let key = key_to(&mut endpoint.keys, first.batch.peer, stage);
-            fill(stage, &first, &self.buffers.spans, &self.ops.sends, key);
+            let (spans, sends) = (&self.buffers.spans, &self.ops.sends);
+            fill(stage, &first, spans, sends, keys.as_ref());
             let built = Built {
                 first,
                 buffer,
                 packets,
                 len,
-                key,
+                keys,
             };
             return Some(match first.batch.bulk {
                 true => self.extend_batch(now, index, built),
@@ -113,7 +116,9 @@ impl<S: System> Core<S> {
     /// Adds packets of the first packet's length to a bulk batch, as many as the rail takes in one
     /// call. A shorter packet ends the batch.
     fn extend_batch(&mut self, now: u64, index: usize, mut built: Built) -> Built {
-        let (first, segment, key) = (built.first, built.first.len, built.key);
+        let (first, segment) = (built.first, built.first.len);
+        let keys = built.keys;
+        let keys = keys.as_ref();
         let Some(endpoint) = self.dir.eps[index].as_mut() else {
             return built;
         };
@@ -128,7 +133,7 @@ impl<S: System> Core<S> {
             if let Some(model) = model.take() {
                 let more = most - built.packets;
                 if let Some(run) = node.continue_bulk(now, &first.batch, &model, out, more) {
-                    fill_run(out, &run, segment, first.algorithm, &self.ops.sends, key);
+                    fill_run(out, &run, segment, first.algorithm, &self.ops.sends, keys);
                     built.packets += run.packets;
                     built.len += run.packets * segment;
                     continue;
@@ -138,7 +143,7 @@ impl<S: System> Core<S> {
             let Some(next) = node.poll_transmit(now, out, spans, Some(&first.batch)) else {
                 break;
             };
-            fill(&mut out[..next.len], &next, spans, &self.ops.sends, key);
+            fill(&mut out[..next.len], &next, spans, &self.ops.sends, keys);
             model = head_of(out, &next);
             built.packets += 1;
             built.len += next.len;

@@ -6,6 +6,7 @@ use crate::api::{EpId, GroupId};
 use crate::core::Core;
 use crate::platform::system::System;
 use crate::state::group_table::{GroupMemory, OpenGroup};
+use marline_checksum::SumKey;
 use marline_proto::Dest;
 use marline_rails::{GroupLink, Groups as _, LinkId};
 
@@ -47,7 +48,7 @@ impl<S: System> Core<S> {
             return;
         }
         open.group.retire();
-        open.memory = GroupMemory::new(0);
+        open.memory = GroupMemory::new(0, SumKey::default());
         self.leave_networks(open);
         for member in open.members.iter_mut().filter(|member| member.watched) {
             member.watched = false;

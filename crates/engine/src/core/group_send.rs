@@ -159,8 +159,13 @@ impl<S: System> Core<S> {
         if !std::mem::take(&mut self.groups.blocked) {
             return;
         }
-        for number in 0..self.groups.list.len() as u32 {
-            self.with_group(now, number, |_| ());
+        let order = self.groups.turns.order(self.groups.list.len());
+        for number in order {
+            let had_room = !self.groups.blocked;
+            self.with_group(now, number as u32, |_| ());
+            if had_room && self.groups.blocked {
+                self.groups.turns.took_last_room(number);
+            }
         }
     }
 }

@@ -2,14 +2,15 @@
 
 use crate::core::unpack::EngineMemory;
 use crate::core::Core;
-use crate::memory::tags::direction_of;
+use crate::memory::tags::{direction_of, sum_key_from, tag_of};
 use crate::platform::system::{System, Watch};
 use marline_auth::HeadKeys;
 use marline_checksum::crc32c;
 use marline_proto::{DropReason, Mutation};
 use marline_rails::{RailTx, Received};
 use marline_wire::{
-    GroupPacket, Header, Packet, ParseError, Question, DIRECT_HEAD_LEN, HEADER_LEN,
+    DirectHead, GroupPacket, Header, Packet, ParseError, Question, TaggedHead, DIRECT_HEAD_LEN,
+    HEADER_LEN,
 };
 
 /// Length up to which a buffer holds one packet: two headers are the shortest batch.
@@ -21,14 +22,31 @@ const LATE_FRAGMENTS_NS: u64 = 10_000_000;
 
 impl<S: System> Core<S> {
     /// Processes received bytes: one datagram or a batch of equal ones.
+    #[inline]
     pub fn ingest(&mut self, now: u64, rail: usize, received: &Received<'_>) {
+        match self.admission.encrypts() {
+            true => self.ingest_encrypted(now, rail, received),
+            false => self.ingest_clear(now, rail, received, received.bytes),
+        }
+    }
+
+    /// Processes bytes of which the payloads are decrypted; `raw`: the bytes as received.
+    pub(super) fn ingest_clear(
+        &mut self,
+        now: u64,
+        rail: usize,
+        received: &Received<'_>,
+        raw: &[u8],
+    ) {
         if received.missing > 0 || received.beside > 0 {
             self.count_written(now, rail, received);
         }
-        let (segment, mut first) = self.segment_of(rail, received);
+        let mut proven = None;
+        let (segment, mut first) = self.segment_of(rail, received, &mut proven);
         let mut rest = received.bytes;
         while !rest.is_empty() {
             let (datagram, after) = rest.split_at(segment.clamp(1, rest.len()));
+            let raw = &raw[raw.len() - rest.len()..];
             rest = after;
             let counters = &mut self.rails[rail].counters;
             counters.wire_packets_received += 1;
@@ -43,17 +61,13 @@ impl<S: System> Core<S> {
             {
                 continue;
             }
-            let Some(packet) = parsed.or_else(|| self.parse(now, rail, datagram, after)) else {
+            let parsed = parsed.or_else(|| self.parse(now, rail, (datagram, after), &mut proven));
+            let Some(packet) = parsed else {
                 continue;
             };
-            let dst = packet.header.dst_id;
-            let Some(&(_, ep)) = self.dir.by_id.iter().find(|(id, _)| *id == dst) else {
-                self.rails[rail].counters.wrong_token += 1;
+            let Some(ep) = proven.take().or_else(|| self.admit(now, rail, &packet)) else {
                 continue;
             };
-            if !self.is_admitted(now, rail, ep, &packet) {
-                continue;
-            }
             let Some(endpoint) = self.dir.eps[ep as usize].as_mut() else {
                 continue;
             };
@@ -62,23 +76,24 @@ impl<S: System> Core<S> {
                 buffers: &mut self.buffers,
                 rails: &mut self.rails,
                 ep,
+                key: sum_key_from(&endpoint.keys, &packet.header),
             };
             let node = &mut endpoint.node;
             let result = node.handle_packet(now, &packet, datagram.len(), &mut memory);
-            self.watch.ingested(node, datagram, result);
+            self.watch.ingested(node, &raw[..datagram.len()], result);
             match result {
                 // Only the last packet of a batch is short.
                 Ok(peer) if !after.is_empty() && packet.wire_len() == datagram.len() => {
                     let sealed = seal_check(&endpoint.keys, &packet.header);
                     let more = node.handle_run(now, peer, &packet, after, sealed, &mut memory);
-                    let (run, next) = after.split_at(more * datagram.len());
-                    rest = next;
-                    for datagram in run.chunks(datagram.len()) {
+                    let run = more * datagram.len();
+                    rest = &after[run..];
+                    for datagram in raw[datagram.len()..][..run].chunks(datagram.len()) {
                         self.watch.ingested(node, datagram, result);
                     }
                     let counters = &mut self.rails[rail].counters;
                     counters.wire_packets_received += more as u64;
-                    counters.wire_bytes_received += run.len() as u64;
+                    counters.wire_bytes_received += run as u64;
                 }
                 Ok(_) => {}
                 Err(reason) => self.count_dropped(rail, (ep, &packet.header), reason),
@@ -117,18 +132,20 @@ impl<S: System> Core<S> {
                 self.dir.name_inserted(ep, header.src_id);
             }
             DropReason::Algorithm => counters.wrong_algorithm += 1,
+            DropReason::Version => counters.wrong_version += 1,
             _ => {}
         }
     }
 
     /// Length of the packets in received bytes; and the first packet, if finding the length has
-    /// parsed it. If the first packet is damaged, the length of the last batch is assumed (a wrong
-    /// guess only costs retransmissions).
+    /// parsed it (`proven`: as of `read_packet`). If the first packet is damaged, the length of the
+    /// last batch is assumed (a wrong guess only costs retransmissions).
     #[inline]
-    fn segment_of<'a>(
+    pub(super) fn segment_of<'a>(
         &mut self,
         rail: usize,
         received: &Received<'a>,
+        proven: &mut Option<u32>,
     ) -> (usize, Option<Packet<'a>>) {
         let bytes = received.bytes;
         // Usually one small datagram, since no batch is that short.
@@ -144,12 +161,37 @@ impl<S: System> Core<S> {
         if Question::claimed(bytes) {
             return (bytes.len(), None);
         }
-        let first = Packet::parse(bytes, crc32c).ok().map(Packet::alone);
+        let first = self.read_packet(bytes, proven).ok().map(Packet::alone);
         let segment = &mut self.rails[rail].segment;
         if let Some(packet) = &first {
             *segment = packet.wire_len();
         }
         ((*segment).min(bytes.len()), first)
+    }
+
+    /// Parses a packet. With a key the tag is checked first: where it is right, the CRC need not be
+    /// looked at, and `proven` is the endpoint that the packet is for; where not, the CRC tells
+    /// damage from forgery.
+    #[inline]
+    pub(super) fn read_packet<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        proven: &mut Option<u32>,
+    ) -> Result<Packet<'a>, ParseError> {
+        let keyed = self.admission.has_key();
+        let claimed = bytes.first_chunk().map_or(0, |c| u32::from_le_bytes(*c));
+        let crc = |head: &[u8]| if keyed { claimed } else { crc32c(head) };
+        let read = Packet::parse(bytes, crc);
+        if !keyed {
+            return read;
+        }
+        if let Ok(packet) = &read {
+            *proven = self.proves_key(packet);
+        }
+        match proven {
+            Some(_) => read,
+            None => Packet::parse(bytes, crc32c),
+        }
     }
 
     /// Parses a datagram, if its head is good, and counts it. `after` are the bytes after it in its
@@ -158,21 +200,22 @@ impl<S: System> Core<S> {
         &mut self,
         now: u64,
         rail: usize,
-        datagram: &'a [u8],
-        after: &[u8],
+        (datagram, after): (&'a [u8], &[u8]),
+        proven: &mut Option<u32>,
     ) -> Option<Packet<'a>> {
+        let read = self.read_packet(datagram, proven);
         let row = &mut self.rails[rail];
         let (left, until) = &mut row.late_fragments;
         let late_fragment = *left > 0 && now <= *until;
         let counters = &mut row.counters;
-        match Packet::parse(datagram, crc32c) {
+        match read {
             Ok(packet) => return Some(packet),
             Err(_) if late_fragment => {
                 *left = left.saturating_sub(datagram.len());
                 counters.torn += 1;
             }
             Err(ParseError::Truncated) => counters.truncated += 1,
-            Err(ParseError::Version) => counters.wrong_version += 1,
+            Err(ParseError::Version) => self.note_version(now, rail, datagram),
             Err(ParseError::HeadCrc) if self.cfg.proto.errs(Mutation::TrustHeads) => {
                 let claimed = datagram.first_chunk().map_or(0, |c| u32::from_le_bytes(*c));
                 return Packet::parse(datagram, |_| claimed).ok();
@@ -187,6 +230,11 @@ impl<S: System> Core<S> {
     /// with a damaged head, if a head of ours follows that head: the bytes `after` the datagram are
     /// then its data. Ignores other datagrams as foreign, since they say nothing about the rail.
     fn on_bad_head(&mut self, now: u64, rail: usize, datagram: &[u8], after: &[u8]) {
+        // With a key rails take off right heads of direct writes, which have a tag and no check.
+        if self.admission.has_key() && DirectHead::parse(datagram).is_some() {
+            self.rails[rail].counters.forged += 1;
+            return;
+        }
         let mut is_ours = |head: &[u8]| {
             let mut ours = false;
             for node in self.dir.nodes() {
@@ -214,7 +262,7 @@ impl<S: System> Core<S> {
     }
 }
 
-/// Checks the CRC and the tag of heads that continue a packet with `header`.
+/// Checks the tags, or without a key the CRC, of heads that continue a packet with `header`.
 fn seal_check<'a>(
     keys: &'a Option<HeadKeys>,
     header: &Header,
@@ -222,8 +270,8 @@ fn seal_check<'a>(
     let key = keys
         .as_ref()
         .map(|keys| keys.from(header.dst_slot, &direction_of(header)));
-    move |head, tag| {
-        let right = crc32c(&head[4..]).to_le_bytes() == head[..4];
-        right && key.is_none_or(|key| key.tag(&head[4..]).to_le_bytes() == *tag)
+    move |head, tag| match key {
+        Some(key) => tag_of(key, &TaggedHead::of(head)).to_le_bytes() == *tag,
+        None => crc32c(&head[4..]).to_le_bytes() == head[..4],
     }
 }

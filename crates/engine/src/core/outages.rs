@@ -3,7 +3,7 @@
 use crate::api::{EpId, LogLevel};
 use crate::core::Core;
 use crate::platform::system::System;
-use crate::stats::events::{Event, Kind, Reason, NO_RAIL};
+use crate::stats::events::{versions_in, Event, Kind, Reason, NO_RAIL};
 use marline_proto as proto;
 use marline_proto::{PathReason, PathState, PeerId};
 use marline_rails::{RailFault, RailTx, UdpAddr};
@@ -129,16 +129,21 @@ fn kind_of_change(state: PathState, why: PathReason) -> Option<Kind> {
 
 /// The record of a peer that was refused at first contact, and that peer.
 fn of_refusal(event: &proto::Event) -> Option<(PeerId, Event)> {
-    let (peer, reason, ours) = match *event {
-        proto::Event::PeerMismatch { peer, reliable } => (peer, Reason::Settings, reliable),
+    let (peer, reason, detail) = match *event {
+        proto::Event::PeerMismatch { peer, reliable } => {
+            (peer, Reason::Settings, (u32::from(reliable), 0))
+        }
+        proto::Event::PeerVersions { peer, ours, theirs } => {
+            (peer, Reason::Versions, versions_in(ours, theirs))
+        }
         // `record_event` fills in the kinds of rails.
-        proto::Event::PeerUnreachable { peer } => (peer, Reason::NoCommonRail, false),
+        proto::Event::PeerUnreachable { peer } => (peer, Reason::NoCommonRail, (0, 0)),
         _ => return None,
     };
     let event = Event {
         kind: Kind::PeerDead,
         reason,
-        detail: (u32::from(ours), 0),
+        detail,
         ..Event::default()
     };
     Some((peer, event))

@@ -8,7 +8,7 @@ use crate::core::submit::total;
 use crate::core::Core;
 use crate::memory::op_table::Pieces;
 use crate::platform::system::System;
-use crate::state::operations::Range;
+use crate::state::regions::Range;
 use crate::state::rpcs::{EndNotice, Keys, Part, Whole, HEAD, MORE, OPEN_MAX, PART, PAYLOAD_MAX};
 use marline_proto::{Mutation, PeerId};
 

@@ -13,9 +13,11 @@ use crate::core::Core;
 use crate::memory::copy::{poison, sum_of};
 use crate::memory::op_table::{OpTable, Pieces, SendOp};
 use crate::memory::sums::{Owner, Part, Sums, AHEAD_MIN};
+use crate::memory::tags::{seed_under, sum_key};
 use crate::platform::system::System;
 use crate::state::rails::{OutstandingRead, Rails, SummedRead};
-use marline_checksum::Algorithm;
+use marline_auth::{Direction, HeadKeys, PacketKeys};
+use marline_checksum::{Algorithm, SumKey};
 use marline_proto::{AdvertisementOut, Event, Mutation, Node, Transmit};
 use marline_rails::{LinkId, RailTx, Read, RemoteRead, RemoteWrite, SendOutcome, TxBuffers};
 
@@ -36,9 +38,10 @@ pub(crate) fn fill_advertisement<T: RailTx>(
     rails: &mut Rails<T>,
     sends: &OpTable<SendOp>,
     first: &Transmit,
+    keys: Option<&PacketKeys>,
 ) {
     while let Some(advertisement) = node.take_advertisement() {
-        fill_segment(rails, sends, first, &advertisement);
+        fill_segment(rails, sends, (first, keys), &advertisement);
     }
 }
 
@@ -46,7 +49,7 @@ pub(crate) fn fill_advertisement<T: RailTx>(
 fn fill_segment<T: RailTx>(
     rails: &mut Rails<T>,
     sends: &OpTable<SendOp>,
-    first: &Transmit,
+    (first, keys): (&Transmit, Option<&PacketKeys>),
     advertisement: &AdvertisementOut,
 ) {
     let stays = |op: &&SendOp| op.log.is_none() && op.borrowed == 0 && op.serves.is_none();
@@ -67,7 +70,8 @@ fn fill_segment<T: RailTx>(
             .advertisements
             .insert(advertisement.handle, (advertisement.rail, opened));
         let algorithm = Algorithm::from_u8(first.algorithm).filter(|_| advertisement.summed);
-        let sum_in = |algorithm| sum_segment(&mut rails.sums, &op.pieces, advertisement, algorithm);
+        let sums = &mut rails.sums;
+        let sum_in = |algorithm| sum_segment(sums, &op.pieces, advertisement, (algorithm, keys));
         (key, sum) = (opened, algorithm.map_or(0, sum_in));
     }
     let rail = &mut rails.list[first.rail];
@@ -78,12 +82,26 @@ fn fill_segment<T: RailTx>(
     }
 }
 
+/// The key of the sums of an inbound message.
+fn sum_key_of(keys: &HeadKeys, node: &Node, inbound: u64) -> SumKey {
+    let Some((peer, src_id, src_epoch)) = node.sender_of(inbound) else {
+        return SumKey::default();
+    };
+    let of = Direction {
+        src_id,
+        src_epoch,
+        dst_id: node.id(),
+        dst_token: node.token(),
+    };
+    sum_key(keys.payloads_from(peer.0, &of))
+}
+
 /// The checksum of a segment. Workers compute those of the next segments while this one is read.
 fn sum_segment(
     sums: &mut Sums,
     pieces: &Pieces,
     advertisement: &AdvertisementOut,
-    algorithm: Algorithm,
+    (algorithm, keys): (Algorithm, Option<&PacketKeys>),
 ) -> u64 {
     let (offset, len) = (advertisement.at, advertisement.len as usize);
     let part = Part {
@@ -100,7 +118,8 @@ fn sum_segment(
         pieces,
         seed_of,
     );
-    let own = || sum_of(pieces, (offset, len), algorithm, part.seed, true);
+    let seed = seed_under(keys, part.seed);
+    let own = || sum_of(pieces, (offset, len), algorithm, seed, true);
     sum.unwrap_or_else(|| sums.own(len, own))
 }
 
@@ -270,11 +289,16 @@ impl<S: System> Core<S> {
         let Some(endpoint) = self.dir.eps[ep.0 as usize].as_mut() else {
             return;
         };
+        let key = match &endpoint.keys {
+            Some(keys) => sum_key_of(keys, &endpoint.node, inbound),
+            None => SumKey::default(),
+        };
         let mut memory = EngineMemory {
             recvs: &self.ops.recvs,
             buffers: &mut self.buffers,
             rails: &mut self.rails,
             ep: ep.0,
+            key,
         };
         endpoint.node.pull_over(0, (inbound, at), came, &mut memory);
     }

@@ -16,10 +16,10 @@ use crate::core::Core;
 use crate::memory::copy::poison;
 use crate::memory::op_table::SendOp;
 use crate::memory::sums::Owner;
-use crate::memory::tags::key_to;
 use crate::platform::system::System;
 use crate::state::rails::{link_of, Body, Pending};
 use crate::state::write::{pieces_of, OutstandingWrite, PendingWrite, ToWrite};
+use marline_auth::PacketKeys;
 use marline_proto::{Mutation, Transmit};
 use marline_rails::{
     Caps, LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, Staging, TxBuffers, Write,
@@ -152,7 +152,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Ends devices' access to a send's memory, of which no write is in flight.
+    /// Ends the devices' access to the memory of a send. No write from this memory is in flight.
     pub(crate) fn close_source(&mut self, handle: u32) {
         if !self.rails.sources.is_empty() && !self.cfg.proto.errs(Mutation::KeepSource) {
             self.rails.close_source(handle);
@@ -162,8 +162,13 @@ impl<S: System> Core<S> {
 
 /// The sender.
 impl<S: System> Core<S> {
-    /// Sends a write with its notification, in the order of its rail.
-    pub(crate) fn send_written(&mut self, now: u64, index: usize, first: &Transmit) {
+    /// Sends a write with its notification, which has these keys, in the order of its rail.
+    pub(crate) fn send_written(
+        &mut self,
+        now: u64,
+        (index, keys): (usize, Option<PacketKeys>),
+        first: &Transmit,
+    ) {
         let Some(endpoint) = self.dir.eps[index].as_mut() else {
             return;
         };
@@ -174,10 +179,7 @@ impl<S: System> Core<S> {
             return;
         };
         op.writes += 1;
-        let state = &mut self.rails.list[first.rail];
-        let built = state.buffer.map(|buffer| &*state.tx.buffer(buffer));
-        let key = built.and_then(|packet| key_to(&mut endpoint.keys, first.batch.peer, packet));
-        let mut to_write = ToWrite::new(first, &write, key);
+        let mut to_write = ToWrite::new(first, &write, keys);
         to_write.summed = to_write.sum_by_workers(&mut self.rails.sums, &op.pieces, &write);
         let mut bytes = std::mem::take(&mut self.rails.spare);
         let state = &mut self.rails.list[first.rail];

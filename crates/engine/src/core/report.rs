@@ -4,7 +4,7 @@ use crate::api::{EpId, LogLevel};
 use crate::core::Core;
 use crate::platform::system::System;
 use crate::state::pairing::{list_rails, show_address};
-use crate::stats::events::differing;
+use crate::stats::events::{differing, differing_versions};
 use marline_checksum::{Algorithm, Strength};
 use marline_proto::{Event, Evidence, PathReason, PeerId};
 use marline_rails::RailTx;
@@ -173,6 +173,9 @@ impl<S: System> Core<S> {
         let (peer, why) = match *event {
             Event::PeerMismatch { peer, reliable } => (peer, differing(reliable, "here", "there")),
             Event::PeerUnreachable { peer } => (peer, self.no_common_rail(ep, peer)),
+            Event::PeerVersions { peer, ours, theirs } => {
+                (peer, differing_versions((ours, "here"), theirs))
+            }
             _ => return,
         };
         self.record_event(ep, event);

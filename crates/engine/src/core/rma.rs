@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp, Served};
 use crate::memory::pool::Buffer;
 use crate::platform::system::System;
-use crate::state::operations::Range;
+use crate::state::regions::Range;
 use crate::state::rpcs::Part;
 use marline_proto::{Claim, Event, Mutation, PeerId};
 use marline_wire::FLAG_PART;
@@ -228,8 +228,8 @@ impl<S: System> Core<S> {
     /// an RPC.
     pub fn put(&mut self, now: u64, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let peer = self.remote(ep, req)?;
-        let trails = |len| req.data.is_some() && !self.is_short(len as usize);
-        match only(req).filter(|&(_, _, len)| !trails(len)) {
+        let data_follows = |len| req.data.is_some() && !self.is_short(len as usize);
+        match only(req).filter(|&(_, _, len)| !data_follows(len)) {
             Some(range) => self.put_one(now, (ep, peer), req, range, None),
             None => self.remote_parts(now, (ep, peer), req, Access::Write),
         }

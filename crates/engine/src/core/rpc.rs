@@ -383,18 +383,18 @@ impl<S: System> Core<S> {
             return Ok(());
         };
         let fetches = FETCHES * trailer.reads as u8;
-        let untold = Request {
+        let notice = Request {
             peer: trailer.peer,
             must: true,
             ..Request::EMPTY
         };
         for &of in others {
-            self.rpc_over(ep, of, fetches | MORE, untold)?;
+            self.rpc_over(ep, of, fetches | MORE, notice)?;
         }
         let Some((place, data, len)) = trailer.data else {
-            return self.rpc_over(ep, first, fetches, untold);
+            return self.rpc_over(ep, first, fetches, notice);
         };
-        self.watch.trails(context);
+        self.watch.data_follows(context);
         let request = Request {
             word: Word {
                 op: first.1,
@@ -405,7 +405,7 @@ impl<S: System> Core<S> {
             context,
             completion: trailer.completion,
             flags,
-            ..untold
+            ..notice
         };
         self.rpc(self.polled_ns, ep, &request)
     }
@@ -452,7 +452,7 @@ impl<S: System> Core<S> {
         };
         self.rpc(self.polled_ns, ep, &request)?;
         if let Some(endpoint) = self.dir.ep(ep) {
-            self.watch.tells_over(&endpoint.node, request.peer, key);
+            self.watch.parts_done(&endpoint.node, request.peer, key);
         }
         Ok(())
     }

@@ -10,8 +10,8 @@ use crate::platform::system::System;
 use crate::state::directory::Endpoint;
 use marline_proto::{Claim, Mutation, Peeked, PeerId, RecvSpec, SendSpec, Source};
 
-/// Longest send that may use the reserve and is never refused for lack of log memory. Sends without
-/// completion must not be refused (design rule 9); other sends of this length are treated the same.
+/// Longest send that may use the reserve and is never refused for lack of log memory. Open MPI
+/// recurses on EAGAIN of sends without completion; other sends of this length are treated the same.
 const RESERVE_MAX: usize = 64;
 
 /// Bytes copied into the log after which the rails are polled briefly. Otherwise packets that wait
@@ -98,7 +98,7 @@ impl<S: System> Core<S> {
     }
 
     /// Counts a posted remote operation as a send of its burst. `writes`: the operation is a write,
-    /// whose bytes travel in the request if they are few. `true`: flush now.
+    /// whose bytes leave with it unless they wait for a grant. `true`: flush now.
     pub(crate) fn posted_remote(
         &mut self,
         (ep, dest): (EpId, FiAddr),
@@ -108,9 +108,13 @@ impl<S: System> Core<S> {
         let (len, at_once) = (total(iov), self.cfg.aggregate_after);
         let peer = self.dir.peer_of(ep, dest);
         let endpoint = self.dir.ep(ep);
-        let unsent = |(endpoint, peer): (&mut Endpoint, PeerId)| endpoint.node.unsent_heads(peer);
-        let waiting = endpoint.zip(peer).map_or(0, unsent);
-        match writes && self.is_short(len) {
+        let of_node = |(endpoint, peer): (&mut Endpoint, PeerId)| {
+            let node = &endpoint.node;
+            let ready = node.is_ready_for_put(peer, len as u64);
+            (node.unsent_heads(peer), ready)
+        };
+        let (waiting, ready) = endpoint.zip(peer).map_or((0, false), of_node);
+        match writes && (ready || self.is_short(len)) {
             true => self.coalescer.posted(len, waiting, at_once),
             false => self.coalescer.asked(len, waiting, at_once),
         }
@@ -402,7 +406,8 @@ impl<S: System> Core<S> {
         Ok(())
     }
 
-    /// Cancels the first posted receive with this context.
+    /// Cancels the first posted receive with this context, or the first one that failed with its
+    /// peer and whose failure is unread.
     pub fn cancel(&mut self, ep: EpId, context: usize) -> Result<(), SubmitError> {
         // A loopback message since the last poll may already have matched the receive.
         self.settle();
@@ -424,7 +429,10 @@ impl<S: System> Core<S> {
             }
             return Ok(());
         }
-        Err(SubmitError::NotFound)
+        match self.dir.cancel_failed(ep, context) {
+            true => Ok(()),
+            false => Err(SubmitError::NotFound),
+        }
     }
 }
 

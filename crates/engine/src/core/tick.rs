@@ -99,6 +99,9 @@ impl<S: System> Core<S> {
                 }
             }
             RailEvent::Forged(from, why) => self.note_forged(now, rail, from, why),
+            RailEvent::OtherVersion(from, versions) => {
+                self.note_rail_version(now, rail, from, versions);
+            }
             RailEvent::Barred(by) => self.note_barred(rail, by),
             RailEvent::TooBig(link, max) => {
                 for node in self.dir.nodes() {
@@ -112,11 +115,12 @@ impl<S: System> Core<S> {
             }
             RailEvent::Done(token) => self.on_written(rail, token),
             RailEvent::Pulled(token, came) => self.on_pulled(now, rail, (token, came)),
-            RailEvent::Told(what) => {
+            RailEvent::Async(what) => {
                 self.rails[rail].counters.async_events += 1;
                 let text = format!("rail {}: the adapter says {what}", self.rails[rail].name);
                 self.say(LogLevel::Info, &text);
             }
+            RailEvent::QKeyViolations(more) => self.note_qkey_violations(now, rail, more),
             RailEvent::FailedCompletion => self.rails[rail].counters.failed_completions += 1,
             RailEvent::Registered => self.rails[rail].counters.registered += 1,
             RailEvent::Unregistered(errno) => self.unregistered(rail, errno),
@@ -153,7 +157,7 @@ impl<S: System> Core<S> {
             return false;
         };
         // A rail that waited for one of several interfaces takes the name of the one that appeared.
-        state.rpc(&to.name);
+        state.rename(&to.name);
         self.note_moved(rail, &from, &addr);
         let specs = self.rail_specs();
         for node in self.dir.nodes() {
@@ -168,7 +172,7 @@ impl<S: System> Core<S> {
             return;
         };
         let was = state.name.clone();
-        state.rpc(name);
+        state.rename(name);
         state.tx.renamed(name);
         self.note_renamed(rail, &was);
     }

@@ -6,7 +6,7 @@ use crate::memory::sums::{Owner, Part};
 use crate::memory::visible::show;
 use crate::state::buffers::Buffers;
 use crate::state::rails::Rails;
-use marline_checksum::{copy_and_sum, sum, Algorithm};
+use marline_checksum::{copy_and_sum, sum, Algorithm, Seed, SumKey};
 use marline_proto::{Landing, Memory, Payload, WriteCheck, WrittenSum};
 use marline_rails::RailTx;
 
@@ -20,6 +20,8 @@ pub struct EngineMemory<'a, T> {
     pub rails: &'a mut Rails<T>,
     /// Endpoint index.
     pub ep: u32,
+    /// Key of the payloads' sums, for a keyed algorithm.
+    pub key: SumKey,
 }
 
 impl<T: RailTx> Memory for EngineMemory<'_, T> {
@@ -27,9 +29,10 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
         let Some(algorithm) = Algorithm::from_u8(payload.algorithm) else {
             return false;
         };
+        let seed = Seed::keyed(payload.seed, self.key);
         let checked_only = matches!(landing, Landing::Discard);
         if payload.verify_first || checked_only {
-            let right = sum(algorithm, payload.seed, payload.bytes) == payload.sum;
+            let right = sum(algorithm, seed, payload.bytes) == payload.sum;
             if !right || checked_only {
                 return right;
             }
@@ -43,7 +46,7 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
                 let Some(op) = self.recvs.get(handle) else {
                     return false;
                 };
-                scatter(&op.pieces, offset, copy, payload, algorithm)
+                scatter(&op.pieces, offset, copy, payload, (algorithm, seed))
             }
             Landing::Bounce {
                 inbound,
@@ -55,7 +58,7 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
                 };
                 let (from, len) = (payload.bytes.as_ptr(), payload.bytes.len());
                 // SAFETY: `bounce_at` checked the range; no other code uses the buffer.
-                unsafe { copy_and_sum(algorithm, payload.seed, to, from, len) }
+                unsafe { copy_and_sum(algorithm, seed, to, from, len) }
             }
             Landing::Discard => return false,
         };
@@ -100,7 +103,8 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
                 return wrong; // without a checksum the owner of the bytes is unknown
             }
         }
-        let own = || sum_of(&op.pieces, range, algorithm, written.seed, false);
+        let seed = Seed::keyed(written.seed, self.key);
+        let own = || sum_of(&op.pieces, range, algorithm, seed, false);
         let sum = match written.rail {
             Some(_) => own(),
             None => {

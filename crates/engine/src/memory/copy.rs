@@ -1,7 +1,7 @@
 //! Checksums and copies of payload: in one pass, or sums in place.
 
 use crate::memory::op_table::Pieces;
-use marline_checksum::{copy_and_sum, prefetch_for_write, Algorithm, Summer};
+use marline_checksum::{copy_and_sum, prefetch_for_write, Algorithm, Seed, Summer};
 use marline_proto::Payload;
 
 /// Poisons memory that will be written by RDMA: changes a word in each cache line of `len` bytes at
@@ -31,7 +31,7 @@ pub(crate) fn sum_of(
     pieces: &Pieces,
     (offset, len): (u64, usize),
     algorithm: Algorithm,
-    seed: u64,
+    seed: Seed,
     far: bool,
 ) -> u64 {
     let mut summer = Summer::new(algorithm, seed);
@@ -67,7 +67,7 @@ pub(crate) fn scatter(
     offset: u64,
     copy: usize,
     payload: &Payload<'_>,
-    algorithm: Algorithm,
+    (algorithm, seed): (Algorithm, Seed),
 ) -> u64 {
     let bytes = payload.bytes;
     if let Some(base) = pieces
@@ -76,14 +76,13 @@ pub(crate) fn scatter(
     {
         // SAFETY: user memory posted for this receive, which the node keeps until the message is
         // complete; `whole` has checked that the range is in one piece.
-        let sum =
-            unsafe { copy_and_sum(algorithm, payload.seed, base, bytes.as_ptr(), bytes.len()) };
+        let sum = unsafe { copy_and_sum(algorithm, seed, base, bytes.as_ptr(), bytes.len()) };
         if pieces.whole(offset, 2 * bytes.len()).is_some() && bytes.len() >= 1024 {
             prefetch_for_write(base.wrapping_add(bytes.len()), bytes.len());
         }
         return sum;
     }
-    let mut summer = Summer::new(algorithm, payload.seed);
+    let mut summer = Summer::new(algorithm, seed);
     let mut at = 0;
     pieces.for_range(offset, copy.min(bytes.len()), |base, len| {
         // SAFETY: as above, piece by piece; `at + len <= bytes.len()`.

@@ -1,21 +1,24 @@
 //! Copies and sums a send's memory into a packet in one pass, at the place that the packet's head
-//! names, and seals the head.
+//! names, seals the head, and encrypts the copy in a job that asks for it.
 
 use crate::memory::op_table::{OpTable, Pieces, SendOp};
-use crate::memory::tags::seal;
-use marline_auth::HeadKey;
-use marline_checksum::{copy_and_sum, crc32c_with_word, prefetch_for_read, Algorithm, Summer};
+use crate::memory::tags::{encrypt, seal, seed_under, tag_of};
+use marline_auth::PacketKeys;
+use marline_checksum::{
+    copy_and_sum, crc32c_with_word, prefetch_for_read, Algorithm, Seed, Summer,
+};
 use marline_proto::{Run, Span, Transmit};
-use marline_wire::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT, TAG_LEN};
+use marline_wire::{FragmentHead, TaggedHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT, TAG_LEN};
 
-/// Copies and sums the payloads of a packet into place, then seals its head.
+/// Copies and sums the payloads of a packet into place, seals its head, and encrypts the payloads
+/// if they have a cipher.
 #[inline]
 pub(crate) fn fill(
     packet: &mut [u8],
     transmit: &Transmit,
     spans: &[Span],
     sends: &OpTable<SendOp>,
-    key: Option<HeadKey>,
+    keys: Option<&PacketKeys>,
 ) {
     let algorithm = Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None);
     for span in spans {
@@ -26,12 +29,18 @@ pub(crate) fn fill(
             Algorithm::None
         };
         let sum = match sends.get(span.handle) {
-            Some(op) => gather(&op.pieces, span.offset, to, algorithm, span.seed),
+            Some(op) => {
+                let seed = seed_under(keys, span.seed);
+                gather(&op.pieces, span.offset, to, algorithm, seed)
+            }
             None => 0,
         };
         packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
     }
-    seal(packet, transmit.head_len, key);
+    seal(packet, transmit.head_len, keys);
+    if let Some(cipher) = keys.and_then(|keys| keys.cipher) {
+        encrypt(packet, transmit.head_len, cipher);
+    }
 }
 
 /// The head of a packet just built, if fragments with similar heads may follow it.
@@ -46,7 +55,7 @@ pub(crate) fn fill_run(
     segment: usize,
     algorithm: u8,
     sends: &OpTable<SendOp>,
-    key: Option<HeadKey>,
+    keys: Option<&PacketKeys>,
 ) {
     let algorithm = match run.summed {
         true => Algorithm::from_u8(algorithm).unwrap_or(Algorithm::None),
@@ -57,7 +66,7 @@ pub(crate) fn fill_run(
     for packet in out.chunks_exact_mut(segment).take(run.packets) {
         let (head, rest) = packet.split_at_mut(FRAGMENT_HEAD_LEN);
         let (payload, tag) = rest.split_at_mut(run.fragment);
-        let seed = run.seed(offset);
+        let seed = seed_under(keys, run.seed(offset));
         if let Some(next) = op.and_then(|op| op.pieces.whole(offset, 2 * run.fragment)) {
             prefetch_for_read(next.wrapping_add(run.fragment), run.fragment);
         }
@@ -65,8 +74,12 @@ pub(crate) fn fill_run(
         let crc = crc32c_with_word(&head[4..FRAGMENT_SUM_AT], sum);
         head[FRAGMENT_SUM_AT..].copy_from_slice(&sum.to_le_bytes());
         head[..4].copy_from_slice(&crc.to_le_bytes());
-        if let Some((key, tag)) = key.zip(tag.first_chunk_mut::<TAG_LEN>()) {
-            *tag = key.tag(&head[4..]).to_le_bytes();
+        if let Some((keys, tag)) = keys.zip(tag.first_chunk_mut::<TAG_LEN>()) {
+            let head = TaggedHead::of(head);
+            *tag = tag_of(keys.head, &head).to_le_bytes();
+            if let Some(cipher) = keys.cipher {
+                cipher.apply(head.fixed, payload);
+            }
         }
         offset += run.fragment as u64;
     }
@@ -74,7 +87,7 @@ pub(crate) fn fill_run(
 
 /// Copies bytes from `offset` of a send's memory to `to`; returns their checksum.
 #[inline]
-fn gather(pieces: &Pieces, offset: u64, to: &mut [u8], algorithm: Algorithm, seed: u64) -> u64 {
+fn gather(pieces: &Pieces, offset: u64, to: &mut [u8], algorithm: Algorithm, seed: Seed) -> u64 {
     if let Some(base) = pieces.whole(offset, to.len()) {
         // SAFETY: memory of a send that is not complete (the user's or our log's, at least for this
         // call); `whole` has checked that the range is in one piece.

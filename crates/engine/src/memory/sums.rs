@@ -118,6 +118,10 @@ impl Sums {
         if self.find(&part).is_some() {
             return true;
         }
+        // Workers have no keys, and a sum with a key is too fast to be worth one.
+        if part.algorithm.is_keyed() {
+            return false;
+        }
         let Some(base) = place.whole(at, part.len) else {
             return false;
         };

@@ -35,7 +35,8 @@ fn a_workers_sum_is_the_engines() {
     let place = message(&mut bytes);
     let mut sums = Sums::new();
     let slots = sums.share(Box::new(|| {}), true);
-    for algorithm in Algorithm::all().filter(|a| *a != Algorithm::None) {
+    let keyless = |a: &Algorithm| *a != Algorithm::None && !a.is_keyed();
+    for algorithm in Algorithm::all().filter(keyless) {
         for (offset, len) in [(0, 65_408), (1, 1_000), (448, 448), (69_999, 1)] {
             let part = part(SEND, offset, len, algorithm);
             assert!(sums.give(part, &place, offset));
@@ -54,6 +55,18 @@ fn a_workers_sum_is_the_engines() {
             );
         }
     }
+    assert_eq!(slots.work(sum_of_job), None);
+}
+
+/// A worker has no key.
+#[test]
+fn keyed_sums_are_not_handed_out() {
+    let mut bytes = vec![0; 65_408];
+    let place = message(&mut bytes);
+    let mut sums = Sums::new();
+    let slots = sums.share(Box::new(|| {}), true);
+    let part = part(SEND, 0, 65_408, Algorithm::Aegis);
+    assert!(!sums.give(part, &place, 0));
     assert_eq!(slots.work(sum_of_job), None);
 }
 

@@ -115,7 +115,7 @@ struct Ruler {
     /// Beginning of the measurement of the rate.
     base: Moment,
     /// True if the measurement takes one span only, because no better rate is known.
-    hurried: bool,
+    one_span: bool,
     jumps: u32,
 }
 
@@ -174,7 +174,7 @@ impl<C: Source> CounterClock<C> {
             ruler: Mutex::new(Ruler {
                 usual: slope,
                 base: to,
-                hurried: true,
+                one_span: true,
                 jumps: 0,
             }),
         };
@@ -237,13 +237,13 @@ impl<C: Source> CounterClock<C> {
         let jumped = counted.abs_diff(due) > JUMP_NS + passed / 1_000;
         let mut slope = line.slope;
         ruler.jumps += jumped as u32;
-        if jumped && !ruler.hurried {
-            (ruler.base, ruler.hurried) = (here, true);
-        } else if ruler.hurried || here.ns > ruler.base.ns + MEASURE_NS {
+        if jumped && !ruler.one_span {
+            (ruler.base, ruler.one_span) = (here, true);
+        } else if ruler.one_span || here.ns > ruler.base.ns + MEASURE_NS {
             let usual = ruler.usual / RATES..=ruler.usual * RATES;
             let measured = slope_between(ruler.base, here).filter(|s| usual.contains(s));
             slope = measured.unwrap_or(slope);
-            (ruler.base, ruler.hurried) = (here, false);
+            (ruler.base, ruler.one_span) = (here, false);
         }
         let ns = line.after(here.ns + LEAD_NS);
         let ahead_ns = ns - LEAD_NS - here.ns;

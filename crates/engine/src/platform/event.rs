@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// [`Waker::wake`] was called before or during the sleep.
-    RpcArrived,
+    Called,
     /// A descriptor is readable or has an error.
     Descriptor,
     /// The deadline has passed.
@@ -149,6 +149,6 @@ fn wait(event: RawFd, descriptors: &[RawFd], timeout_ns: u64) -> Woken {
         0 => Woken::Deadline,
         n if n < 0 => Woken::Interrupted,
         _ if fds[1..=count].iter().any(|fd| fd.revents != 0) => Woken::Descriptor,
-        _ => Woken::RpcArrived,
+        _ => Woken::Called,
     }
 }

@@ -48,11 +48,11 @@ pub trait Watch: Send {
     fn sent(&mut self, _context: usize, _end: Result<(), OpError>) {}
     /// The bytes of a remote write have arrived, and its data follows in an RPC.
     #[inline(always)]
-    fn trails(&mut self, _context: usize) {}
+    fn data_follows(&mut self, _context: usize) {}
     /// All parts of an operation on a peer's memory have succeeded. One RPC per region now tells
     /// the peer.
     #[inline(always)]
-    fn tells_over(&mut self, _node: &Node, _peer: PeerId, _key: u64) {}
+    fn parts_done(&mut self, _node: &Node, _peer: PeerId, _key: u64) {}
     /// The short operation that is being posted, or its next part, `joins` the RPC before it, or
     /// begins an RPC that others may join.
     #[inline(always)]

@@ -1,11 +1,11 @@
-//! Closing an endpoint (design rule 11).
+//! Closing an endpoint.
 
 use crate::api::EpId;
 use crate::core::Core;
 use crate::platform::system::System;
 use crate::progress::shared::Shared;
 
-/// Time for which a close waits for its sends to be acked (design rule 11).
+/// Time for which a close waits for its sends to be acked.
 const CLOSE_NS: u64 = 2_000_000_000;
 /// Time for which a close waits for peers to confirm BYE: a peer that lacks acks would otherwise
 /// retransmit to a closed endpoint and declare it dead. A peer's thread answers within a tick; half

@@ -4,7 +4,7 @@
 use crate::core::Core;
 use crate::platform::sync::{MutexGuard, Ordering, PoisonError};
 use crate::platform::system::System;
-use crate::progress::receivers::{Pass, Receivers, EVICTION};
+use crate::progress::receivers::{Pass, Receivers, OTHER_SOCKETS};
 use crate::progress::shared::Shared;
 use marline_rails::{RailRx, Received};
 
@@ -13,8 +13,8 @@ use marline_rails::{RailRx, Received};
 /// poll in 4 ms. Polling another socket costs about 0.2 us.
 const LONG_NS: u64 = 100_000;
 
-/// After the last open remote operation has ended: number of polls that still look at the sockets,
-/// once each, although no packet is awaited. MPICH polls twice more before a flush returns.
+/// Number of polls that look at the sockets once, although no packet is awaited, after the last
+/// open remote operation has ended: MPICH polls twice more before a flush returns.
 const APP_POLL_BUDGET: u32 = 2;
 
 /// Polls without a yield after a poll that executed peers' RPCs: the next RPC takes that many polls
@@ -89,7 +89,7 @@ impl<S: System> Shared<S> {
         let (mut at, mut taken) = (receivers.first(due), 0);
         while due != 0 {
             due &= !(1 << at);
-            let rail = at % EVICTION;
+            let rail = at % OTHER_SOCKETS;
             let landed = &mut receivers.landed;
             let mut sink = |received: Received<'_>| {
                 *landed |= received.beside > 0;
@@ -107,11 +107,11 @@ impl<S: System> Shared<S> {
             };
             let half = &mut receivers.halves[rail];
             let more = match at {
-                EVICTION.. => half.recv_rest(&mut sink),
+                OTHER_SOCKETS.. => half.recv_rest(&mut sink),
                 _ if groups >> at & 1 == 1 => half.recv_groups(&mut sink),
                 _ => half.recv(&mut sink),
             };
-            if at < EVICTION {
+            if at < OTHER_SOCKETS {
                 receivers.note(at, more > 0);
             }
             taken += more;
@@ -169,8 +169,8 @@ impl<S: System> Shared<S> {
         let all = receivers.next_turn();
         for rail in 0..receivers.halves.len() {
             if all {
-                let eviction = Pass::Only(rail + EVICTION);
-                self.receive(&mut receivers, &mut held, eviction);
+                let others = Pass::Only(rail + OTHER_SOCKETS);
+                self.receive(&mut receivers, &mut held, others);
             }
             let mut takes = 0;
             while takes < SHORT_POLL_TAKES

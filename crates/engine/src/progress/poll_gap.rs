@@ -38,13 +38,14 @@ mod tests {
 
     #[test]
     fn frequent_poll_gaps_shorten_the_tick_and_rare_ones_do_not() {
-        let (mut shares, mut seldom, mut hurried) = (PollGaps::default(), PollGaps::default(), 0);
+        let (mut shares, mut seldom, mut short_tick) =
+            (PollGaps::default(), PollGaps::default(), 0);
         for i in 0..100u64 {
             // 4 ms in each 8 ms; 2 ms in each 40 ms.
-            hurried += shares.note(i * 8_000_000, 4_000_000).is_some() as u32;
+            short_tick += shares.note(i * 8_000_000, 4_000_000).is_some() as u32;
             assert_eq!(seldom.note(i * 40_000_000, 2_000_000), None);
         }
-        assert!(hurried > 80);
+        assert!(short_tick > 80);
     }
 
     #[test]

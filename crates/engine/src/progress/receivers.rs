@@ -23,7 +23,7 @@ const BESIDE_GROUPS_EVERY: u32 = 4;
 
 /// In a set of sockets, bit n stands for the sockets of rail n on which packets are expected, and
 /// this bit + n for the rail's other sockets.
-pub(crate) const EVICTION: usize = u32::BITS as usize;
+pub(crate) const OTHER_SOCKETS: usize = u32::BITS as usize;
 
 /// A pass over the sockets.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl<R: RailRx> Receivers<R> {
         }
         let every = (1 << self.halves.len()) - 1;
         let due = match self.next_turn() {
-            true => every | every << EVICTION,
+            true => every | every << OTHER_SOCKETS,
             false => u64::from(self.hot | awaited | 1 << self.last) & every,
         };
         let beside = self.turn % BESIDE_GROUPS_EVERY == 0;

@@ -18,7 +18,7 @@ use crate::progress::waits::Waits;
 use marline_rails::InterfaceWatch;
 
 /// The thread's tick for a descheduled application, and while memory is open to peers.
-const HURRIED_TICK_NS: u64 = 1_000_000;
+const SHORT_TICK_NS: u64 = 1_000_000;
 
 /// Parts that are polled rarely: interfaces and statistics.
 pub(crate) struct Slow {
@@ -56,7 +56,7 @@ pub(crate) struct Shared<S: System> {
     pub(crate) awaited: AtomicU32,
     pub(crate) tick_ns: u64,
     /// End of the time with the faster tick.
-    pub(crate) hurried_ns: AtomicU64,
+    pub(crate) short_tick_until_ns: AtomicU64,
     /// True while memory is open to peers: no local call may be waiting while they access it.
     pub(crate) serves: AtomicBool,
     pub(crate) threaded: bool,
@@ -124,7 +124,7 @@ impl<S: System> Shared<S> {
             landed: AtomicBool::new(false),
             awaited: AtomicU32::new(0),
             tick_ns: parts.tick_ns,
-            hurried_ns: AtomicU64::new(0),
+            short_tick_until_ns: AtomicU64::new(0),
             serves: AtomicBool::new(false),
             threaded: parts.threaded,
             sleep_event: None,
@@ -176,8 +176,8 @@ impl<S: System> Shared<S> {
         self.clock.call();
     }
 
-    /// Time at which the thread looks again for a poll gap. Memory that is open to peers is served
-    /// within a short tick of the last poll, not of the thread's last look.
+    /// Time of the thread's next check for a poll gap. While memory is open to peers, the check is
+    /// due one short tick after the application's last poll, otherwise one tick after this check.
     pub(crate) fn next_look(&self, now: u64) -> u64 {
         let tick = self.tick(now);
         if self.serves.load(Ordering::Relaxed) {
@@ -189,9 +189,9 @@ impl<S: System> Shared<S> {
 
     /// The thread's current tick (see `poll_gap`).
     pub(crate) fn tick(&self, now: u64) -> u64 {
-        let hurries = now < self.hurried_ns.load(Ordering::Relaxed);
-        match hurries || self.serves.load(Ordering::Relaxed) {
-            true => self.tick_ns.min(HURRIED_TICK_NS),
+        let short = now < self.short_tick_until_ns.load(Ordering::Relaxed);
+        match short || self.serves.load(Ordering::Relaxed) {
+            true => self.tick_ns.min(SHORT_TICK_NS),
             false => self.tick_ns,
         }
     }

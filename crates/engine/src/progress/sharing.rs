@@ -129,9 +129,9 @@ impl<S: System> Shared<S> {
         let last = self.polled_ns.swap(now, Ordering::Relaxed);
         let gap = now.saturating_sub(last);
         if gap > DESCHEDULED_MIN_NS && last != 0 {
-            let hurried = receivers.gaps.note(now, gap);
-            self.hurried_ns
-                .fetch_max(hurried.unwrap_or(0), Ordering::Relaxed);
+            let short_tick = receivers.gaps.note(now, gap);
+            self.short_tick_until_ns
+                .fetch_max(short_tick.unwrap_or(0), Ordering::Relaxed);
         }
     }
 }

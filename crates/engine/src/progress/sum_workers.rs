@@ -198,7 +198,8 @@ impl Desk {
         }
     }
 
-    /// Executes jobs until the order changes or (on an idle core) another thread wants the core.
+    /// Executes jobs until the workers get another order (`order`) or, on an idle core, another
+    /// thread wants the core.
     fn serve(&self, slots: &SumSlots, alone: bool) {
         let order = self.order.load(Ordering::Relaxed);
         slots.on_duty(true);

@@ -1,7 +1,7 @@
-//! The progress thread: one per process, for all its engines (design rule 2). While the application
-//! polls, the thread only ticks. After a tick without a poll it sleeps on the rails' descriptors
-//! and handles what arrives, so that acks, retransmissions and grants continue while the
-//! application computes.
+//! The progress thread: one per process, for all its engines. While the application polls, the
+//! thread only ticks. After a tick without a poll it sleeps on the rails' descriptors and handles
+//! arriving packets, so that acks, retransmissions and grants continue while the application
+//! computes.
 
 use crate::platform::event::Alarm;
 use crate::platform::sync::{Arc, AtomicU32, Builder, Ordering};
@@ -11,8 +11,7 @@ use crate::progress::shared::Shared;
 use crate::progress::waker::Waker;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Delay of the alarm for coalesced sends: 200 us are promised (design rule 3), of which waking up
-/// takes up to 50.
+/// Delay of the alarm for coalesced sends: 200 us are promised, of which waking up takes up to 50.
 const ALARM_NS: u64 = 100_000;
 /// Longest sleep without engines.
 const IDLE_NS: u64 = 100_000_000;

@@ -12,25 +12,25 @@ use std::collections::BTreeMap;
 pub(crate) struct Waits {
     hosts: AwaitedHosts,
     /// True if reports also go to standard error.
-    aloud: bool,
+    to_stderr: bool,
     /// Hosts about which this process reports on standard error.
     leaders: BTreeMap<String, HostLeader>,
 }
 
 impl Waits {
-    pub(crate) fn new(aloud: bool) -> Waits {
+    pub(crate) fn new(to_stderr: bool) -> Waits {
         Waits {
             hosts: AwaitedHosts::default(),
-            aloud,
+            to_stderr,
             leaders: BTreeMap::new(),
         }
     }
 
     /// Prints the reports that are due.
-    pub(crate) fn tell<S: System>(&mut self, now: u64, core: &mut Core<S>) {
+    pub(crate) fn report<S: System>(&mut self, now: u64, core: &mut Core<S>) {
         for said in core.say_awaited(now, &mut self.hosts) {
             core.say(LogLevel::Warn, &said.text);
-            if !self.aloud {
+            if !self.to_stderr {
                 continue;
             }
             if !self.leaders.contains_key(&said.host) {

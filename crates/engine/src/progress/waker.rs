@@ -66,17 +66,17 @@ impl Waker {
         self.state.store(ASLEEP, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let woken = if has_work() {
-            Woken::RpcArrived
+            Woken::Called
         } else {
             self.event.wait(descriptors, timeout_ns)
         };
         let called = self.state.swap(AWAKE, Ordering::AcqRel) == CALLED;
-        if !called && woken != Woken::RpcArrived {
+        if !called && woken != Woken::Called {
             return woken;
         }
         // The caller that set CALLED has raised the event or is about to raise it. If it does so
         // after this line, the next sleep ends early, which is harmless, and clears the event.
         self.event.clear();
-        Woken::RpcArrived
+        Woken::Called
     }
 }

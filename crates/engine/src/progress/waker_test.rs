@@ -17,10 +17,7 @@ fn a_deadline_ends_a_sleep() {
 #[test]
 fn work_found_at_the_last_moment_prevents_the_sleep() {
     let waker = Waker::new().unwrap();
-    assert_eq!(
-        waker.sleep_until(&[], FOREVER_NS, || true),
-        Woken::RpcArrived
-    );
+    assert_eq!(waker.sleep_until(&[], FOREVER_NS, || true), Woken::Called);
 }
 
 #[test]
@@ -33,7 +30,7 @@ fn a_wake_while_falling_asleep_is_not_lost_and_leaves_no_trace() {
     };
     assert_eq!(
         waker.sleep_until(&[], FOREVER_NS, register_sleeper),
-        Woken::RpcArrived
+        Woken::Called
     );
     assert_eq!(waker.sleep_until(&[], 0, || false), Woken::Deadline);
     waker.wake(); // the thread is awake

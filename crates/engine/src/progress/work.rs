@@ -6,7 +6,7 @@ use crate::progress::receivers::Pass;
 use crate::progress::shared::Shared;
 use marline_rails::InterfaceChange;
 
-/// Time for which the thread may work before other threads get the lock (design rule 2).
+/// Time for which the thread may work before other threads get the lock.
 const HOLD_NS: u64 = 50_000;
 
 impl<S: System> Shared<S> {
@@ -89,7 +89,7 @@ impl<S: System> Shared<S> {
             slow.publish_ns = now + 100_000_000;
             let mut core = self.lock();
             slow.publisher.publish(&core);
-            slow.waits.tell(now, &mut core);
+            slow.waits.report(now, &mut core);
         }
     }
 

@@ -14,6 +14,8 @@ pub struct Buffers {
     pub(crate) bounces: Bounces,
     /// Payloads of the packet under construction.
     pub(crate) spans: Spans,
+    /// Received packets with decrypted payloads.
+    pub(crate) clear: Vec<u8>,
     /// Bytes copied into the log since the last `short_poll` at the rails.
     pub(crate) copied: usize,
 }
@@ -25,6 +27,7 @@ impl Buffers {
             pool: Pool::new(log_bytes),
             bounces: Bounces::new(),
             spans: Spans::new(),
+            clear: Vec::new(),
             copied: 0,
         }
     }

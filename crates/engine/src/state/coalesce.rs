@@ -1,5 +1,4 @@
-//! Decides when the sends of a burst leave (design rule 3): the first few immediately, later ones
-//! coalesced.
+//! Decides when the sends of a burst leave: the first few immediately, later ones coalesced.
 //!
 //! Coalesced sends must not wait while the application computes. An alarm of the progress thread
 //! ensures that, but setting it is expensive where timer interrupts are virtualised
@@ -67,8 +66,8 @@ impl Coalescer {
         )
     }
 
-    /// Like [`Coalescer::posted`], for a request that is not a message: a read or a long remote
-    /// write.
+    /// Like [`Coalescer::posted`], for a request that is not a message: a read, or a remote write
+    /// that waits for a grant.
     pub(crate) fn asked(&mut self, len: usize, waiting: usize, at_once: u32) -> bool {
         self.posted(len.clamp(ASKED_BYTES, REQUEST_BYTES), waiting, at_once)
     }

@@ -1,7 +1,7 @@
 //! Resolves addresses to peers of an endpoint, and peers to addresses.
 
 use crate::api::{
-    AvId, Completion, Counted, Counter, CqId, EpId, FiAddr, OpError, SubmitError, ADDR_UNSPEC,
+    flag, AvId, Completion, Counted, Counter, CqId, EpId, FiAddr, OpError, SubmitError, ADDR_UNSPEC,
 };
 use crate::platform::bell::Bell;
 use crate::state::av::Av;
@@ -30,7 +30,7 @@ pub struct Endpoint {
     pub(crate) min_multi: u64,
     /// True if a receive from a sender without an address ends with an error that carries the
     /// address.
-    pub(crate) tells_strangers: bool,
+    pub(crate) source_err: bool,
     pub(crate) enabled: bool,
     /// Cache by slot of the address vector: index and peer.
     pub(crate) peers: Vec<(FiAddr, PeerId)>,
@@ -67,6 +67,13 @@ impl Endpoint {
 
 /// Handles.
 impl Directory {
+    /// The endpoint with this id.
+    #[inline]
+    pub(crate) fn with_id(&self, id: u64) -> Option<u32> {
+        let found = self.by_id.iter().find(|(of, _)| *of == id);
+        found.map(|&(_, ep)| ep)
+    }
+
     /// The endpoint with a handle.
     #[inline]
     pub(crate) fn ep(&mut self, ep: EpId) -> Option<&mut Endpoint> {
@@ -124,7 +131,7 @@ impl Directory {
     /// the endpoint requests this and its address vector lacks the sender.
     pub(crate) fn report_unknown_source(&mut self, ep: EpId, peer: PeerId, entry: &mut Completion) {
         let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
-        let Some(endpoint) = endpoint.filter(|e| e.tells_strangers && entry.error.is_none()) else {
+        let Some(endpoint) = endpoint.filter(|e| e.source_err && entry.error.is_none()) else {
             return;
         };
         if let Some((cq, address)) = endpoint.rx_cq.zip(endpoint.node.peer_address(peer)) {
@@ -156,14 +163,36 @@ impl Directory {
         Ok(n)
     }
 
+    /// Turns the unread failure of a receive, whose peer is dead, into its cancellation. A caller
+    /// that cancels a receive may wait for that word alone, as Mercury does. Returns false if there
+    /// is no such entry, or if other endpoints use the queue, since entries do not name theirs.
+    pub(crate) fn cancel_failed(&mut self, ep: EpId, context: usize) -> bool {
+        let Some(cq) = self.ep(ep).and_then(|e| e.rx_cq) else {
+            return false;
+        };
+        let users = self.eps.iter().flatten().filter(|e| e.rx_cq == Some(cq));
+        if users.count() > 1 {
+            return false;
+        }
+        let failed = |entry: &&mut Completion| {
+            entry.context == context
+                && entry.flags & flag::RECV != 0
+                && entry.error == Some(OpError::PeerDead)
+        };
+        let entry = self.cq(cq).and_then(|q| q.iter_mut().find(failed));
+        entry
+            .map(|entry| entry.error = Some(OpError::Cancelled))
+            .is_some()
+    }
+
     /// Takes the error entry at the front of a queue, with the address that it carries.
     pub(crate) fn take_error(&mut self, cq: CqId) -> Option<(Completion, Option<Address>)> {
         let queue = self.cq(cq)?;
         queue.front().filter(|e| e.error.is_some())?;
         let entry = queue.pop_front()?;
-        let told = entry.error == Some(OpError::UnknownSource);
+        let unknown = entry.error == Some(OpError::UnknownSource);
         let of = |stranger: &(CqId, Address)| stranger.0 == cq;
-        let at = self.strangers.iter().position(of).filter(|_| told);
+        let at = self.strangers.iter().position(of).filter(|_| unknown);
         let stranger = at.and_then(|at| self.strangers.remove(at));
         Some((entry, stranger.map(|(_, address)| address)))
     }
@@ -243,7 +272,7 @@ impl Directory {
                     *known = other;
                 }
                 if other == ADDR_UNSPEC {
-                    ep.node.unname(peer);
+                    ep.node.av_removed(peer);
                 }
             }
             let queue = ep.rx_cq.and_then(|cq| self.cqs.get_mut(cq.0 as usize));

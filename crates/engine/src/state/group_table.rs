@@ -3,14 +3,18 @@
 use crate::api::{EpId, GroupEnd};
 use crate::state::group_batch::Batches;
 use crate::state::group_copies::{EarlyBytes, KeptChunks};
-use marline_checksum::{copy_and_sum, crc32c, sum, Algorithm};
+use crate::state::group_seal::{nonce_of, GroupSealer};
+use marline_auth::HeadKey;
+use marline_checksum::{copy_and_sum, crc32c, sum, Algorithm, Seed, SumKey};
 use marline_proto::group::{
-    Backlog, Chunk, Content, Group, GroupEvent, GroupOwner, Heard, Load, Packet, Place, Rebuild,
-    Scheme, Tally, To, Word,
+    Backlog, Chunk, Content, Frame, Group, GroupEvent, GroupOwner, Heard, Load, Packet, Place,
+    Rebuild, RoundRobin, Scheme, Tally, To,
 };
 use marline_proto::PeerId;
 use marline_rails::{GroupLink, LinkId};
-use marline_wire::{GroupHead, GroupPacket, GroupWriter, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
+use marline_wire::{
+    GroupHead, GroupPacket, GroupWriter, CHUNK_HEAD_LEN, GROUP_HEAD_LEN, GROUP_SEAL_LEN, TAG_LEN,
+};
 use std::collections::BTreeMap;
 
 /// Bytes of a root's window above which a member may sleep for a millisecond without stalling it:
@@ -76,6 +80,8 @@ pub(crate) struct OpenGroup {
     pub(crate) group: Group,
     /// Head of our packets.
     pub(crate) head: GroupHead,
+    /// Tags of packets, in a job with a key.
+    pub(crate) sealer: Option<GroupSealer>,
     /// Rail and group link of each network.
     pub(crate) networks: Vec<(usize, GroupLink)>,
     pub(crate) members: Vec<Member>,
@@ -105,6 +111,8 @@ pub(crate) struct Groups {
     pub(crate) due_at: Option<u64>,
     /// True if some packets wait for room on a rail.
     pub(crate) blocked: bool,
+    /// Order in which groups send after they waited for room.
+    pub(crate) turns: RoundRobin,
     /// Packets that are built but not sent.
     pub(crate) batches: Batches,
     pub(crate) backlog: Backlog,
@@ -124,6 +132,20 @@ impl Groups {
         at as u32
     }
 
+    /// The number of the group that a packet with this head is for.
+    pub(crate) fn number_of(&self, head: &GroupHead) -> Option<usize> {
+        let ours = |open: &Option<Box<OpenGroup>>| {
+            open.as_ref().is_some_and(|open| open.group.is_for(head))
+        };
+        self.list.iter().position(ours)
+    }
+
+    /// The key of a group's packets.
+    pub(crate) fn key_of(&self, number: usize) -> Option<HeadKey> {
+        let open = self.list.get(number)?.as_ref()?;
+        open.sealer.as_ref().map(GroupSealer::key)
+    }
+
     /// The group with a number.
     pub(crate) fn get(&mut self, number: u32) -> Option<&mut OpenGroup> {
         self.list.get_mut(number as usize)?.as_deref_mut()
@@ -132,7 +154,7 @@ impl Groups {
     /// Length of each packet in a buffer of `len` bytes that begins with this packet. (A probe is
     /// longer than its head says.)
     pub(crate) fn segment_of(&self, packet: &GroupPacket<'_>, len: usize) -> usize {
-        let probes = packet.words().any(|word| word == Word::Probe);
+        let probes = packet.frames().any(|frame| frame == Frame::Probe);
         let ours = |open: &&OpenGroup| open.group.is_for(&packet.head);
         let whole = match self.list.iter().flatten().map(Box::as_ref).find(ours) {
             _ if !probes => packet.wire_len(),
@@ -218,12 +240,16 @@ impl OpenGroup {
 
     /// Computes a packet's lengths. `None`: its payload is longer than a packet's.
     pub(crate) fn measure(&self, packet: &Packet) -> Option<PacketLens> {
-        let words: usize = packet.words.iter().map(Word::wire_len).sum();
+        let frames: usize = packet.frames.iter().map(Frame::wire_len).sum();
         let load = packet.content.as_ref().map(chunk_of);
-        let head = GROUP_HEAD_LEN + words + load.map_or(0, |_| CHUNK_HEAD_LEN);
+        let (seal, tag) = match self.sealer {
+            Some(_) => (GROUP_SEAL_LEN, TAG_LEN),
+            None => (0, 0),
+        };
+        let head = GROUP_HEAD_LEN + seal + frames + load.map_or(0, |_| CHUNK_HEAD_LEN);
         let payload = load.map_or(Some(0), |chunk| Some(chunk?.len as usize))?;
-        let probes = packet.words.contains(&Word::Probe);
-        let whole = (head + payload).max(if probes { self.probe_len } else { 0 });
+        let probes = packet.frames.contains(&Frame::Probe);
+        let whole = (head + payload + tag).max(if probes { self.probe_len } else { 0 });
         Some(PacketLens {
             head,
             payload,
@@ -251,17 +277,27 @@ impl OpenGroup {
             }
             None => None,
         };
-        let mut writer = GroupWriter::new(head_bytes);
+        let seal = self.sealer.as_mut().map(|sealer| sealer.seal(packet.to));
+        let mut writer = GroupWriter::with_seal(head_bytes, seal);
         packet
-            .words
+            .frames
             .iter()
-            .all(|word| writer.push(word))
+            .all(|frame| writer.push(frame))
             .then_some(())?;
         let written = writer.finish(&head, chunk.as_ref().map(|(c, sum)| (c, *sum)))?;
         debug_assert_eq!(written, lens.head);
         out[lens.head + lens.payload..].fill(0); // the padding of a probe
-        let crc = crc32c(&out[4..lens.head]);
-        out[..4].copy_from_slice(&crc.to_le_bytes());
+        let (head, rest) = out.split_at_mut(lens.head);
+        let crc = crc32c(&head[4..]);
+        head[..4].copy_from_slice(&crc.to_le_bytes());
+        if let Some((sealer, seal)) = self.sealer.as_ref().zip(seal) {
+            let (payload, rest) = rest.split_at_mut(lens.payload);
+            let tag = rest.get_mut(..TAG_LEN)?;
+            tag.copy_from_slice(&sealer.tag(head));
+            if let Some(cipher) = sealer.cipher() {
+                cipher.apply(nonce_of(self.head.src_id, &seal), payload);
+            }
+        }
         Some(())
     }
 }
@@ -301,6 +337,8 @@ pub(crate) struct GroupMemory {
     kept: KeptChunks,
     /// Bytes of a chunk.
     chunk: usize,
+    /// Key of the payloads' sums, for a keyed algorithm.
+    key: SumKey,
 }
 
 // SAFETY: the pointers are user memory that callers lend from any thread until an operation ends;
@@ -308,10 +346,11 @@ pub(crate) struct GroupMemory {
 unsafe impl Send for GroupMemory {}
 
 impl GroupMemory {
-    /// Memory of a group with chunks of `chunk` bytes.
-    pub(crate) fn new(chunk: usize) -> GroupMemory {
+    /// Memory of a group with chunks of `chunk` bytes and this key of sums.
+    pub(crate) fn new(chunk: usize, key: SumKey) -> GroupMemory {
         GroupMemory {
             chunk,
+            key,
             kept: KeptChunks::new(chunk),
             ..GroupMemory::default()
         }
@@ -338,6 +377,8 @@ impl GroupMemory {
     /// may need it.
     fn load(&mut self, content: &Content, head: &GroupHead, to: &mut [u8]) -> Option<u64> {
         let algorithm = Algorithm::from_u8(head.algorithm).unwrap_or(Algorithm::None);
+        let key = self.key;
+        let seed = |chunk: &Chunk| Seed::keyed(chunk.seed(head.group), key);
         match *content {
             Content::Own {
                 handle,
@@ -348,8 +389,7 @@ impl GroupMemory {
                 // SAFETY: `lent` has checked that all bytes are memory of an operation that has not
                 // ended; a packet's bytes lie elsewhere.
                 let sum = unsafe {
-                    let seed = chunk.seed(head.group);
-                    copy_and_sum(algorithm, seed, to.as_mut_ptr(), from, to.len())
+                    copy_and_sum(algorithm, seed(&chunk), to.as_mut_ptr(), from, to.len())
                 };
                 if keep {
                     self.kept.insert((chunk.root, chunk.number), to);
@@ -363,7 +403,7 @@ impl GroupMemory {
                     .get((chunk.root, chunk.number), at + to.len())?
                     .get(at..)?;
                 to.copy_from_slice(kept);
-                Some(sum(algorithm, chunk.seed(head.group), to))
+                Some(sum(algorithm, seed(&chunk), to))
             }
             Content::Parity { handle, chunk } => {
                 to.fill(0);
@@ -375,7 +415,7 @@ impl GroupMemory {
                     let part = unsafe { std::slice::from_raw_parts(from, len) };
                     to.iter_mut().zip(part).for_each(|(to, byte)| *to ^= byte);
                 }
-                Some(sum(algorithm, chunk.seed(head.group), to))
+                Some(sum(algorithm, seed(&chunk), to))
             }
             Content::Mark { .. } => None,
         }
@@ -409,6 +449,7 @@ impl GroupMemory {
 
 impl GroupOwner for GroupMemory {
     fn sum(&self, algorithm: u8, seed: u64, bytes: &[u8]) -> Option<u64> {
+        let seed = Seed::keyed(seed, self.key);
         Some(sum(Algorithm::from_u8(algorithm)?, seed, bytes))
     }
 
@@ -416,9 +457,10 @@ impl GroupOwner for GroupMemory {
         let algorithm = Algorithm::from_u8(load.algorithm)?;
         let bytes = load.payload.get(..chunk.len as usize)?;
         let to = self.place(place, chunk)?;
+        let seed = Seed::keyed(load.seed, self.key);
         // SAFETY: `place` has checked that the bytes are memory that is lent for this operation or
         // our own; received bytes lie elsewhere.
-        let found = unsafe { copy_and_sum(algorithm, load.seed, to, bytes.as_ptr(), bytes.len()) };
+        let found = unsafe { copy_and_sum(algorithm, seed, to, bytes.as_ptr(), bytes.len()) };
         let right = found == load.sum;
         if right && keeps(place) {
             self.kept.insert((chunk.root, chunk.number), bytes);

@@ -2,19 +2,21 @@
 //! opener of a group gathers the descriptors of all members by other means, and all members derive
 //! the same group from them.
 
+use marline_auth::HeadKey;
 use marline_proto::group::{Identity, NETWORKS_MAX};
 use marline_rails::group_addr;
 use marline_rails::pairing::{same_host, same_network};
-use marline_wire::{Address, RailAddr, RailList, ADDRESS_LEN_MAX};
+use marline_wire::{Address, RailAddr, RailList, ADDRESS_LEN_MAX, TAG_LEN};
 use std::sync::Arc;
 
 /// Length of a descriptor in bytes: 1 for its version, 1 for the length of its address, 4 for the
 /// epoch, 4 for the receive buffer, 20 for the name of the scheme, then the address, then as many
-/// rails as fit: at least 8 with IPv6 addresses.
-pub const MEMBER_DESCRIPTOR_LEN: usize = 312;
+/// rails as fit: at least 8 with IPv6 addresses. The last 8 are a tag by the job's key, or 0.
+pub const MEMBER_DESCRIPTOR_LEN: usize = TAG_AT + TAG_LEN;
+const TAG_AT: usize = 312;
 /// Version of the descriptor. Only with equal versions do members derive the same parameters, such
 /// as the length of chunks.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 const BUFFER_AT: usize = 6;
 const SCHEME_AT: usize = 10;
 /// Room for the name of a scheme in bytes; all documented names fit.
@@ -36,8 +38,9 @@ pub(crate) struct MemberDescriptor {
 }
 
 impl MemberDescriptor {
-    /// Encodes the descriptor; rails that do not fit are omitted.
-    pub(crate) fn encode(&self) -> [u8; MEMBER_DESCRIPTOR_LEN] {
+    /// Encodes the descriptor, with a tag by the key for descriptors; rails that do not fit are
+    /// omitted.
+    pub(crate) fn encode(&self, key: Option<&HeadKey>) -> [u8; MEMBER_DESCRIPTOR_LEN] {
         let mut out = [0; MEMBER_DESCRIPTOR_LEN];
         let (address, len) = self.address.encode();
         (out[0], out[1]) = (VERSION, len as u8);
@@ -46,8 +49,20 @@ impl MemberDescriptor {
         let name = self.scheme.bytes().take(SCHEME_LEN);
         (out[SCHEME_AT..].iter_mut().zip(name)).for_each(|(to, byte)| *to = byte);
         out[ADDRESS_AT..RAILS_AT].copy_from_slice(&address);
-        RailList::write(&mut out[RAILS_AT..], &self.rails);
+        RailList::write(&mut out[RAILS_AT..TAG_AT], &self.rails);
+        let tag = key.map_or(0, |key| key.tag(&out[..TAG_AT]));
+        out[TAG_AT..].copy_from_slice(&tag.to_le_bytes());
         out
+    }
+
+    /// Returns whether a descriptor has the right tag under `key`. Without a key here the sender
+    /// must have none either: the tag is 0.
+    pub(crate) fn is_believed(descriptor: &[u8], key: Option<&HeadKey>) -> bool {
+        let Some((covered, tag)) = descriptor.split_last_chunk::<TAG_LEN>() else {
+            return false;
+        };
+        let tag = u64::from_le_bytes(*tag);
+        key.map_or(tag == 0, |key| key.is_tag(covered, tag))
     }
 
     /// Decodes a descriptor; `None`: damaged or of another version.
@@ -62,7 +77,7 @@ impl MemberDescriptor {
             epoch: u32::from_le_bytes(epoch),
             receive_buffer: u32::from_le_bytes(*buffer),
             scheme: scheme.trim_end_matches('\0').to_owned(),
-            rails: RailList::of(&descriptor[RAILS_AT..]).iter().collect(),
+            rails: RailList::of(&descriptor[RAILS_AT..TAG_AT]).iter().collect(),
         })
     }
 
@@ -133,7 +148,7 @@ pub(crate) fn leaders(descriptors: &[MemberDescriptor]) -> Vec<usize> {
     leaders
 }
 
-/// Most leaders.
+/// Most leaders of a group, one for each host.
 const LEADERS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -165,7 +180,7 @@ mod tests {
     #[test]
     fn only_valid_descriptors_are_decoded() {
         let descriptor = descriptor(5, &[rail(0, 1, 9), rail(1, 1, 10)]);
-        let bytes = descriptor.encode();
+        let bytes = descriptor.encode(None);
         assert_eq!(MemberDescriptor::decode(&bytes), Some(descriptor.clone()));
         assert_eq!(MemberDescriptor::decode(&bytes[1..]), None);
         assert_eq!(MemberDescriptor::decode(&[0; MEMBER_DESCRIPTOR_LEN]), None);

@@ -311,7 +311,7 @@ impl<T: RailTx> Rails<T> {
 
 impl<T: RailTx> RailState<T> {
     /// Renames the rail after its interface. (Verbs rails have none.)
-    pub(crate) fn rpc(&mut self, interface: &str) {
+    pub(crate) fn rename(&mut self, interface: &str) {
         let kind = if self.name.starts_with("tcp:") {
             "tcp:"
         } else {

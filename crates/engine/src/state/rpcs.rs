@@ -62,7 +62,7 @@ impl Open {
 
 /// The last RPC that an endpoint posted to a peer, if others may share it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LastCall {
+pub(crate) struct LastRpc {
     pub rpc: u32,
     /// The first word of the RPC.
     pub id: u64,
@@ -76,7 +76,7 @@ pub(crate) struct LastCall {
     pub len: usize,
 }
 
-impl LastCall {
+impl LastRpc {
     /// Returns whether an operation of this kind on the memory of this key may share the RPC.
     pub(crate) fn takes(&self, word: Word, key: u64) -> bool {
         let kind = |word: Word| (word.verb, word.datatype, word.op, word.flags & !MORE);
@@ -84,7 +84,7 @@ impl LastCall {
     }
 }
 
-/// The first word of a call.
+/// The first word of an RPC.
 pub(crate) fn id_of(serial: u32, rpc: u32) -> u64 {
     (u64::from(serial) << 32) | u64::from(rpc)
 }
@@ -168,7 +168,7 @@ pub(crate) struct Rpcs {
     /// Number of open RPCs by endpoint index and peer.
     pub open: BTreeMap<(u32, u32), Open>,
     /// The last RPC, which later operations may join, by endpoint index and peer.
-    pub last: BTreeMap<(u32, u32), LastCall>,
+    pub last: BTreeMap<(u32, u32), LastRpc>,
     pub serial: u32,
     /// Long writes that are parts of operations: the operation in `wholes`, by handle.
     pub puts: BTreeMap<u32, u32>,

@@ -5,7 +5,7 @@ use crate::memory::copy::sum_of;
 use crate::memory::op_table::Pieces;
 use crate::memory::sums::{Owner, Part, Sums};
 use crate::memory::tags;
-use marline_auth::HeadKey;
+use marline_auth::PacketKeys;
 use marline_checksum::Algorithm;
 use marline_proto::{Transmit, WriteOut};
 use marline_rails::{Caps, LinkId, Piece, RemoteWrites};
@@ -21,13 +21,13 @@ pub struct ToWrite {
     pub(crate) segment: usize,
     /// The checksum, if it was computed before the bytes left (or when they could not leave).
     pub(crate) summed: Option<u64>,
-    /// Key for the packet's tag, if the packet has a tag.
-    pub(crate) key: Option<HeadKey>,
+    /// Keys of the packet and its sum, if the packet has a tag.
+    pub(crate) keys: Option<PacketKeys>,
 }
 
 impl ToWrite {
     /// State for a packet that was just built, and its write.
-    pub(crate) fn new(first: &Transmit, write: &WriteOut, key: Option<HeadKey>) -> ToWrite {
+    pub(crate) fn new(first: &Transmit, write: &WriteOut, keys: Option<PacketKeys>) -> ToWrite {
         ToWrite {
             algorithm: Algorithm::from_u8(first.algorithm).filter(|_| write.summed),
             seed: write.seed,
@@ -35,13 +35,14 @@ impl ToWrite {
             head_len: first.head_len,
             segment: write.segment,
             summed: None,
-            key,
+            keys,
         }
     }
 
     /// Checksum of the written bytes. `far`: the bytes are in no near cache.
     pub(crate) fn sum(&self, pieces: &Pieces, range: (u64, usize), far: bool) -> u64 {
-        let sum = |algorithm| sum_of(pieces, range, algorithm, self.seed, far);
+        let seed = tags::seed_under(self.keys.as_ref(), self.seed);
+        let sum = |algorithm| sum_of(pieces, range, algorithm, seed, far);
         self.algorithm.map_or(0, sum)
     }
 
@@ -81,7 +82,7 @@ impl ToWrite {
     /// Writes the checksum, the head's CRC and the tag into the packet.
     pub(crate) fn seal(&self, packet: &mut [u8], sum: u64) {
         packet[self.sum_at..self.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
-        tags::seal(packet, self.head_len, self.key);
+        tags::seal(packet, self.head_len, self.keys.as_ref());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Dead peers of a job, from the pages of its processes: one entry per dead process, the root cause
 //! first.
 
-use super::events::{differing, Event, Kind, Reason};
+use super::events::{differing, differing_versions, versions_of, Event, Kind, Reason};
 use super::outages::by_endpoint;
 use super::rows::{JobPage, PeerRow, PeerState};
 use marline_wire::RailKind;
@@ -116,6 +116,10 @@ fn take(peer: &mut DeadPeer, named: &Named<'_>, own: Option<&JobPage>) {
     peer.follows = own.is_some_and(|page| deaths(page).any(before));
     peer.detail = match event.reason {
         Reason::Settings => differing(event.detail.0 == 1, &speaker(named.by), "there"),
+        Reason::Versions => {
+            let [ours, theirs] = [event.detail.0, event.detail.1].map(versions_of);
+            differing_versions((ours, &speaker(named.by)), theirs)
+        }
         Reason::NoCommonRail => kinds_of_both(named.by, event.detail),
         _ => String::new(),
     };
@@ -178,7 +182,7 @@ impl DeadPeer {
     /// Reason for display.
     pub fn why(&self) -> &str {
         match self.reason {
-            Reason::Settings | Reason::NoCommonRail => &self.detail,
+            _ if self.is_refused() => &self.detail,
             Reason::Gone => "its process is gone",
             Reason::Refused => "its host refuses what is sent to it",
             Reason::Lost => "something was lost that nobody can send it again",
@@ -189,7 +193,8 @@ impl DeadPeer {
 
     /// True if the peer was refused at first contact; it may be alive.
     pub fn is_refused(&self) -> bool {
-        matches!(self.reason, Reason::Settings | Reason::NoCommonRail)
+        let refusals = [Reason::Settings, Reason::NoCommonRail, Reason::Versions];
+        refusals.contains(&self.reason)
     }
 }
 

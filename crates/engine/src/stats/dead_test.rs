@@ -50,10 +50,10 @@ fn the_root_cause_comes_before_its_victims() {
         page(0),
     ];
     let dead = dead_peers(&pages);
-    let told: Vec<_> = dead.iter().map(|d| (d.rank, d.named_by, d.why())).collect();
+    let named: Vec<_> = dead.iter().map(|d| (d.rank, d.named_by, d.why())).collect();
     let silent = "it answered on no rail";
     let want = [(Some(0), 3, silent), (Some(3), 1, "its process is gone")];
-    assert_eq!(told, want);
+    assert_eq!(named, want);
     assert!(dead[1].follows && !dead[0].follows);
 }
 
@@ -94,7 +94,7 @@ fn different_settings_are_named_with_both_sides() {
     assert!(why.starts_with(want), "{why}");
 
     let mut one = gives_up(page(1), 10, 1, Reason::NoCommonRail);
-    let mut told = |detail| {
+    let mut named = |detail| {
         one.events.list[0].detail = detail;
         dead_peers(std::slice::from_ref(&one))[0].why().to_owned()
     };
@@ -104,9 +104,9 @@ fn different_settings_are_named_with_both_sides() {
         kind(RailKind::Tcp4) | kind(RailKind::Shm),
     );
     assert_eq!(
-        told((udp, tcp)),
+        named((udp, tcp)),
         "no common kind of rail: UDP over IPv4 at rank 1 on h1 and TCP over IPv4, shared memory \
          there (FI_MARLINE_RAILS)"
     );
-    assert!(told((udp, udp)).starts_with("no way between rails: UDP over IPv4 at"));
+    assert!(named((udp, udp)).starts_with("no way between rails: UDP over IPv4 at"));
 }

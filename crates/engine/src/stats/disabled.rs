@@ -1,7 +1,7 @@
 //! Protection that an engine's settings disable.
 
 use super::words::record;
-use crate::config::choice::ChecksumChoice;
+use crate::config::checksum_choice::ChecksumChoice;
 use crate::config::settings::Settings;
 use marline_checksum::Algorithm;
 

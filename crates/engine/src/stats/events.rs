@@ -9,6 +9,7 @@ use crate::platform::fork::Generation;
 use crate::platform::sync::Ordering;
 use crate::platform::wall_clock::unix_ns;
 use marline_rails::DownReason;
+use marline_wire::Versions;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 named! {
@@ -105,6 +106,9 @@ named! {
         Settings = 21, "settings-differ";
         /// No rail of this process reaches a rail of the peer.
         NoCommonRail = 22, "no-common-rail";
+        /// No common version of the protocol; the details are the versions here and there, the
+        /// oldest in the second byte, the newest in the first.
+        Versions = 23, "versions-differ";
     }
 }
 
@@ -124,8 +128,8 @@ const COMPLETIONS: [(u32, &str); 9] = [
     (19, "fatal error"),
 ];
 
-/// Describes a setting that differs between both sides: `here` is on at the side where `ours` is
-/// true and `there` is off, or the other way round.
+/// Describes a software reliability that differs between both sides. `ours`: this side has it on.
+/// `here` and `there` name the sides.
 pub(crate) fn differing(ours: bool, here: &str, there: &str) -> String {
     let [our_value, their_value] = match ours {
         true => ["on", "off"],
@@ -137,15 +141,38 @@ pub(crate) fn differing(ours: bool, here: &str, there: &str) -> String {
     )
 }
 
-/// Describes the error of a connection that broke. Three numbers are a rail's own findings, which
+/// Describes the error of a connection that broke. Some numbers are a rail's own findings, which
 /// the text of the system does not fit.
 fn broken(errno: i32) -> String {
     match errno {
         libc::EBADMSG => "bytes arrived that are no frame".to_owned(),
         libc::EFAULT => "a write names memory that is not registered here".to_owned(),
+        libc::EPROTONOSUPPORT => "the two ends speak different versions".to_owned(),
         libc::EKEYREJECTED => "the keys of the two ends differ".to_owned(),
         _ => std::io::Error::from_raw_os_error(errno).to_string(),
     }
+}
+
+/// Describes ranges of versions of both sides without a common one, or whose addresses did not show
+/// it: `here` is the side of `ours`.
+pub(crate) fn differing_versions((ours, here): (Versions, &str), theirs: Versions) -> String {
+    let both = format!("version {theirs} of the protocol is spoken there, version {ours} {here}");
+    match ours.agreed(theirs) {
+        None => format!("{both}: both need a library with a common one (marline --version)"),
+        Some(_) => format!("{both}, but the address of one was altered on its way"),
+    }
+}
+
+/// Encodes the versions of both sides as an event's details.
+pub(crate) fn versions_in(ours: Versions, theirs: Versions) -> (u32, u32) {
+    let word = |versions: Versions| u32::from(versions.oldest) << 8 | u32::from(versions.newest);
+    (word(ours), word(theirs))
+}
+
+/// Decodes a detail of an event with versions.
+pub(crate) fn versions_of(detail: u32) -> Versions {
+    let [newest, oldest, ..] = detail.to_le_bytes();
+    Versions { oldest, newest }
 }
 
 impl Reason {
@@ -467,8 +494,8 @@ mod tests {
         let first = doubt(10, 5);
         let two = first.merged(&doubt(900, 7)).expect("close");
         let three = two.merged(&doubt(1_800, 6)).expect("close to the last");
-        let told = (three.unix_ns, three.times, three.lasted_ms(), three.gap_ns);
-        assert_eq!(told, (10_000_000, 3, 1_790, 7));
+        let got = (three.unix_ns, three.times, three.lasted_ms(), three.gap_ns);
+        assert_eq!(got, (10_000_000, 3, 1_790, 7));
         assert_eq!(three.merged(&doubt(2_800, 0)), None, "too late");
         let other = Event { rail: 0, ..first };
         assert_eq!(first.merged(&other), None, "another path");

@@ -51,7 +51,7 @@ pub mod at {
     pub const CLOSED: usize = 10;
     /// Word counts of the four groups of counters.
     pub const GROUPS: usize = 14;
-    /// Host name, [`super::HOST_WORDS`].
+    /// Host name, of [`super::HOST_WORDS`] words.
     pub const HOST: usize = 18;
     /// Number of records written to the ring of outages.
     pub const OUTAGES: usize = 28;

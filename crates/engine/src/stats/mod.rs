@@ -10,8 +10,6 @@
 pub mod dead;
 pub mod disabled;
 pub mod events;
-#[cfg(test)]
-mod handmade;
 mod layout;
 mod map;
 pub mod outages;
@@ -24,6 +22,8 @@ pub mod rows;
 mod sequence;
 pub(crate) mod stale;
 pub mod summary;
+#[cfg(test)]
+mod test_page;
 pub mod text;
 mod words;
 
@@ -107,17 +107,17 @@ macro_rules! counters {
 counters! {
     /// Counters of the whole process.
     ProcessCounters {
-        sizes_to_64: Sum, "messages", "Messages sent of 0 to 64 bytes.";
-        sizes_to_1k: Sum, "messages", "Messages sent of 65 bytes to 1 KiB.";
-        sizes_to_8k: Sum, "messages", "Messages sent of more than 1 KiB, to 8 KiB.";
-        sizes_to_64k: Sum, "messages", "Messages sent of more than 8 KiB, to 64 KiB.";
-        sizes_to_1m: Sum, "messages", "Messages sent of more than 64 KiB, to 1 MiB.";
-        sizes_to_16m: Sum, "messages", "Messages sent of more than 1 MiB, to 16 MiB.";
+        sizes_to_64: Sum, "messages", "Messages sent of up to 64 bytes.";
+        sizes_to_1k: Sum, "messages", "Messages sent of up to 1 KiB.";
+        sizes_to_8k: Sum, "messages", "Messages sent of up to 8 KiB.";
+        sizes_to_64k: Sum, "messages", "Messages sent of up to 64 KiB.";
+        sizes_to_1m: Sum, "messages", "Messages sent of up to 1 MiB.";
+        sizes_to_16m: Sum, "messages", "Messages sent of up to 16 MiB.";
         sizes_above: Sum, "messages", "Messages sent of more than 16 MiB.";
         eager_sent: Sum, "messages", "Messages sent at once, copied to the sender's log.";
         rendezvous_sent: Sum, "messages", "Messages that waited for the receiver's grant.";
         written: Sum, "fragments", "Fragments written into a peer's memory, past packets.";
-        written_wrong: Sum, "fragments", "Fragments that a peer wrote here with a wrong sum.";
+        written_wrong: Sum, "fragments", "Written fragments with a wrong sum, or changed in reads.";
         written_lost: Sum, "fragments", "Fragments that a peer wrote and that did not land.";
         pulled: Sum, "messages", "Messages read from their sender's memory.";
         pulls_failed: Sum, "messages", "Messages not read whole: the rest was granted.";
@@ -125,8 +125,8 @@ counters! {
         reads: Sum, "reads", "Remote reads of this process.";
         read_bytes: Sum, "bytes", "Bytes fetched by remote reads.";
         rpcs: Sum, "operations", "Short remote writes and atomic operations of this process.";
-        aggregated: Sum, "operations", "Those of them that travelled in the call of one before.";
-        remote_refused: Sum, "operations", "Operations of peers on memory here that were refused.";
+        aggregated: Sum, "operations", "Operations that shared the RPC of an earlier one.";
+        remote_refused: Sum, "operations", "Operations of peers that were refused.";
         unexpected: Sum, "messages", "Messages that arrived before their receive was posted.";
         unknown_rails: Sum, "rails", "Rails of peers, of a kind that this version does not know.";
         peers_contacted: Max, "peers", "Peers that anything was sent to or received from.";
@@ -142,7 +142,8 @@ counters! {
         thread_takeovers: Sum, "times", "Times the thread found nobody polling and worked.";
         thread_calls: Sum, "calls", "Times the application woke the progress thread.";
         poll_gap_max_ns: Max, "ns", "Longest time between two progress calls.";
-        ack_wait_max_ns: Max, "ns", "Longest time from a packet's departure to its ack, while polling.";
+        ack_wait_max_ns: Max, "ns",
+            "Longest time from a packet's departure to its ack, while polling.";
         ack_delay_max_ns: Max, "ns", "Longest time from a packet's arrival to its ack, by anybody.";
         thread_ack_delay_max_ns: Max, "ns", "The same, of acks that the progress thread sent.";
     }
@@ -154,8 +155,8 @@ counters! {
         send_calls: Sum, "calls", "System calls that sent.";
         wire_packets_sent: Sum, "packets", "Datagrams sent, of all kinds.";
         wire_packets_received: Sum, "packets", "Datagrams received, good or not.";
-        wire_bytes_sent: Sum, "bytes", "Bytes of those sent, without UDP and IP headers.";
-        wire_bytes_received: Sum, "bytes", "Bytes of those received.";
+        wire_bytes_sent: Sum, "bytes", "Bytes sent, without UDP and IP headers.";
+        wire_bytes_received: Sum, "bytes", "Bytes received, without these headers.";
         busy: Sum, "calls", "Sends refused because a queue of the kernel was full.";
         receiver_drops: Sum, "packets", "Dropped by our kernel: the receive buffer was full.";
         host_reads: Sum, "datagrams", "Of groups, read for all processes of the host.";
@@ -163,15 +164,17 @@ counters! {
         corrupt_heads: Sum, "packets", "Packets whose head failed its checksum.";
         truncated: Sum, "packets", "Packets shorter than they say.";
         torn: Sum, "packets", "Parts of direct writes that came apart on the way.";
-        wrong_version: Sum, "packets", "Packets of another protocol version, undamaged.";
+        wrong_version: Sum, "packets", "Packets and connections of another version, undamaged.";
         wrong_algorithm: Sum, "packets", "Packets in a checksum algorithm that is unknown here.";
         wrong_token: Sum, "packets", "Packets with a token that is not ours.";
         wrong_epoch: Sum, "packets", "Packets of an earlier life of a peer or of ours.";
-        unadmitted: Sum, "packets", "First packets of strangers, of whom there are too many.";
+        unadmitted: Sum, "packets", "First packets of strangers beyond the limit.";
         unknown: Sum, "packets", "Packets for no endpoint, or of no sense.";
         forged: Sum, "packets", "Packets and connections without the tag of the job's key.";
+        qkey_violations: Max, "datagrams", "Of another Q_Key, dropped by the port, of any process.";
+        replayed: Sum, "packets", "Of groups with a key: received again, too old, or not for us.";
         errors: Sum, "errors", "Errors of the interface or the kernel.";
-        icmp_errors: Sum, "errors", "Refusals by a peer's host (its process ended, most likely).";
+        icmp_errors: Sum, "errors", "Refusals by a peer's host.";
         async_events: Sum, "events", "Events that an adapter told of by itself, of all kinds.";
         failed_completions: Sum, "completions", "Requests that an adapter ended with an error.";
         registered: Sum, "times", "The program's memory was registered with the adapter.";
@@ -208,7 +211,7 @@ counters! {
         bytes_sent: Sum, "bytes", "Bytes of packets sent.";
         bytes_received: Sum, "bytes", "Bytes of packets received.";
         lost: Sum, "packets", "Packets found to be lost.";
-        spurious: Sum, "packets", "Packets held for lost whose ack came after all.";
+        spurious: Sum, "packets", "Packets declared lost whose ack came after all.";
         resent_loss: Sum, "packets", "Retransmissions because acks showed a loss.";
         resent_pto: Sum, "packets", "Retransmissions because no ack came in time.";
         resent_failover: Sum, "packets", "Retransmissions because this path was given up.";
@@ -218,9 +221,9 @@ counters! {
         probes_sent: Sum, "packets", "Probes sent.";
         reroutes: Sum, "times", "Times another port or connection was tried: no path carried.";
         downs: Sum, "times", "Times the path was given up (failovers).";
-        corrupt_downs: Sum, "times", "Those of them because what left on it arrived damaged.";
+        corrupt_downs: Sum, "times", "Times it was given up for damage.";
         ups: Sum, "times", "Times it was taken back.";
-        shrinks: Sum, "times", "Times that its large packets vanished, and it shrank.";
+        shrinks: Sum, "times", "Times its packets shrank, as large ones vanished.";
         rtt_ns: Max, "ns", "Smoothed round-trip time now.";
         window_bytes: Max, "bytes", "Congestion window now.";
         bytes_per_s: Max, "bytes/s", "Delivery rate measured lately.";
@@ -274,21 +277,22 @@ mod test {
     }
 
     fn document_group<C: Counters>(title: &str) -> String {
-        let mut out = format!("\n## {title}\n\n| counter | unit | meaning |\n|---|---|---|\n");
+        let mut out = format!("\n## {title}\n\n");
         for row in C::ROWS {
-            let greatest = match row.combine {
-                Combine::Sum => "",
-                Combine::Max => ", greatest",
+            let begins = row.doc.to_ascii_lowercase();
+            let unit = Some(row.unit).filter(|unit| !begins.starts_with(unit));
+            let greatest = matches!(row.combine, Combine::Max).then_some("greatest");
+            let both: Vec<&str> = unit.into_iter().chain(greatest).collect();
+            let both = match &*both.join(", ") {
+                "" => String::new(),
+                text => format!(" ({text})"),
             };
-            out += &format!(
-                "| `{}` | {}{greatest} | {} |\n",
-                row.name, row.unit, row.doc
-            );
+            out += &format!("- `{}`{both}: {}\n", row.name, row.doc);
         }
         out
     }
 
-    /// The text of `docs/statistics.md`: the stored introduction and the tables.
+    /// The text of `docs/statistics.md`: the stored introduction and the lists.
     fn document() -> String {
         let stored = include_str!("../../../../docs/statistics.md");
         let (mut out, first) = (String::new(), "\n## Per process\n");

@@ -20,7 +20,7 @@ fn carried(s: &Summary) -> String {
         Some(rank) => format!("rank {rank}"),
         None => plural(s.processes as u64, "process", "processes"),
     };
-    let outcome = match s.troubles() {
+    let outcome = match s.problems() {
         _ if !s.dead.is_empty() => "",
         0 => "; nothing was lost",
         _ if s.unprotected.reliability > 0 => "; losses not repaired",
@@ -89,12 +89,12 @@ const OUTAGES_MAX: usize = 8;
 /// Lines for outages, or for their places if there are many, up to a limit.
 fn outages(s: &Summary) -> String {
     let line = |outage: &Outage| wrap(&format!("Marline: {}", outage.line()));
-    let (told, what) = match s.outages.len() {
+    let (shown, what) = match s.outages.len() {
         ..=OUTAGES_MAX => (s.outages.clone(), ("more outage", "more outages")),
         _ => (by_place(&s.outages), ("more rail", "more rails")),
     };
-    let mut text: String = told.iter().take(OUTAGES_MAX).map(line).collect();
-    let more = told.len().saturating_sub(OUTAGES_MAX);
+    let mut text: String = shown.iter().take(OUTAGES_MAX).map(line).collect();
+    let more = shown.len().saturating_sub(OUTAGES_MAX);
     if more > 0 {
         let more = plural(more as u64, what.0, what.1);
         text += &wrap(&format!("Marline: and {more}; `marline events` shows all"));

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::stats::disabled::Disabled;
-use crate::stats::handmade::page;
 use crate::stats::rows::{JobPage, PeerState};
+use crate::stats::test_page::page;
 use crate::stats::text::COLUMNS;
 
 fn of(page: &JobPage) -> String {

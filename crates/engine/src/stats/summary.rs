@@ -152,7 +152,7 @@ impl Summary {
     }
 
     /// Number of lost and damaged packets and of paths declared down.
-    pub fn troubles(&self) -> u64 {
+    pub fn problems(&self) -> u64 {
         let of = |rail: &RailSummary| [rail.lost(), rail.corrupt(), rail.paths.downs];
         self.rails.iter().flat_map(of).fold(0, u64::saturating_add)
     }
@@ -179,12 +179,12 @@ fn is_new<'a>(page: &'a JobPage, known: &mut BTreeSet<ProcessKey<'a>>) -> bool {
 mod test {
     use super::*;
     use crate::stats::events::{Event, Kind, Reason};
-    use crate::stats::handmade;
     use crate::stats::rows::PeerState;
+    use crate::stats::test_page;
 
     /// A process whose paths lost packets, with one rail down.
     fn page(messages: u64) -> JobPage {
-        let mut page = handmade::page();
+        let mut page = test_page::page();
         let peer = &mut page.peers[0];
         peer.counters.messages_sent = messages;
         for path in &mut peer.paths {

@@ -17,14 +17,17 @@ fn damage() -> MutexGuard<'static, ()> {
     DAMAGE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Member {
-    engine: Engine,
-    ep: EpId,
+/// Token of all groups.
+pub(crate) const TOKEN: u32 = 7;
+
+pub(crate) struct Member {
+    pub(crate) engine: Engine,
+    pub(crate) ep: EpId,
     av: AvId,
-    group: GroupId,
+    pub(crate) group: GroupId,
 }
 
-fn engine(settings: &[(&str, &str)]) -> (Engine, EpId, AvId) {
+pub(crate) fn engine(settings: &[(&str, &str)]) -> (Engine, EpId, AvId) {
     let lookup = |name: &str| {
         let given = settings.iter().find(|(n, _)| *n == name);
         given.map(|(_, v)| (*v).to_owned())
@@ -49,6 +52,15 @@ fn members(
     settings: impl Fn(usize) -> Vec<(&'static str, &'static str)>,
 ) -> Vec<Member> {
     let engines: Vec<_> = (0..count).map(|n| engine(&settings(n))).collect();
+    let first = engines[0].0.member_descriptor(engines[0].1).unwrap();
+    grouped(
+        engines,
+        u64::from_le_bytes(first[8..16].try_into().unwrap()),
+    )
+}
+
+/// A group of these engines.
+pub(crate) fn grouped(engines: Vec<(Engine, EpId, AvId)>, id: u64) -> Vec<Member> {
     let descriptors: Vec<_> = engines
         .iter()
         .map(|(e, ep, _)| e.member_descriptor(*ep).unwrap())
@@ -57,11 +69,10 @@ fn members(
         .iter()
         .map(|descriptor| &descriptor[..])
         .collect();
-    let id = u64::from_le_bytes(descriptors[0][8..16].try_into().unwrap());
     let open = |(me, (engine, ep, av)): (usize, (Engine, EpId, AvId))| {
         let spec = GroupSpec {
             id,
-            token: 7,
+            token: TOKEN,
             me: me as u16,
             descriptors: &descriptors,
         };
@@ -92,7 +103,7 @@ fn post(member: &Member, root: usize, memory: &mut [u8]) -> GroupOpId {
 
 /// Broadcasts these lengths, each from another root, several at a time; one member posts `late`
 /// posts later than the others.
-fn broadcast(members: &[Member], lens: &[usize], late: usize) {
+pub(crate) fn broadcast(members: &[Member], lens: &[usize], late: usize) {
     let limit = Limit::begin();
     let count = members.len();
     let mut memory: Vec<Vec<Vec<u8>>> = (0..count).map(|_| Vec::new()).collect();
@@ -141,7 +152,7 @@ fn broadcast(members: &[Member], lens: &[usize], late: usize) {
     }
 }
 
-fn close(members: Vec<Member>) {
+pub(crate) fn close(members: Vec<Member>) {
     std::thread::scope(|scope| {
         for member in &members {
             scope.spawn(|| {

@@ -11,7 +11,7 @@ use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::stats::RailCounters;
 use marline_engine::{Completion, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError};
 use marline_rails::UdpAddr;
-use marline_wire::{Address, Answer, HeadWriter, Header, Question, TAG_LEN, VERSION};
+use marline_wire::{Address, Answer, HeadWriter, Header, Question, TaggedHead, TAG_LEN, VERSION};
 use side::{side, Side};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -121,6 +121,7 @@ fn counters(dir: &Path) -> Option<RailCounters> {
 /// A ping in the name of `from` with this flag, CRC and tag in place.
 fn forged(from: &Address, to: &Address, epoch: u32, key: Option<&str>) -> Vec<u8> {
     let header = Header {
+        version: VERSION,
         algorithm: 1,
         dst_id: to.id,
         dst_token: to.token,
@@ -149,7 +150,9 @@ fn forged(from: &Address, to: &Address, epoch: u32, key: Option<&str>) -> Vec<u8
             dst_token: to.token,
         };
         let keys = HeadKeys::new(&JobKey::from_hex(key).unwrap());
-        let tag = keys.from(0, &of).tag(&bytes[4..head]);
+        let covered = TaggedHead::of(&bytes[..head]);
+        let key = keys.from(0, &of);
+        let tag = key.packet_tag(covered.fixed, covered.frames);
         bytes[head..len].copy_from_slice(&tag.to_le_bytes());
     }
     bytes[..len].to_vec()
@@ -161,6 +164,46 @@ fn messages_of_all_lengths_arrive_with_a_key() {
     let [a, b] = [(); 2].map(|()| side(&settings, Lines::default().sink()));
     assert_eq!((insert(&a, &b), insert(&b, &a)), (Ok(0), Ok(0)));
     assert_ne!(address_of(&a).key_mark, 0);
+    for len in [0, 1, 8, 447, 448, 1_345, 9_000, 65_536, 300_000, 4 << 20] {
+        exchange(&a, &b, len);
+        exchange(&b, &a, len);
+    }
+    for side in [a, b] {
+        side.engine.ep_close(side.ep);
+        side.engine.close();
+    }
+}
+
+/// Regression: bits that flip in the tag, which the CRC does not cover, were told as forgery.
+#[test]
+fn damaged_packets_with_a_key_are_not_forged() {
+    let dir = Dir::new("damaged");
+    let damaged = [("faults", "seed=5;tx:corrupt=0.1")];
+    let settings = [("rails", "lo"), ("key", KEY)];
+    let a = side(&[&settings[..], &damaged].concat(), Lines::default().sink());
+    let told = [("stats_dir", dir.text())];
+    let b = side(&[&settings[..], &told].concat(), Lines::default().sink());
+    assert_eq!((insert(&a, &b), insert(&b, &a)), (Ok(0), Ok(0)));
+    for _ in 0..600 {
+        exchange(&a, &b, 8);
+    }
+    let limit = Limit::begin();
+    while counters(&dir.0).is_none_or(|rail| rail.corrupt_heads == 0) {
+        limit.check("damaged packets are counted");
+        assert_eq!(poll(&b), 0);
+    }
+    assert_eq!(counters(&dir.0).unwrap().forged, 0);
+    for side in [a, b] {
+        side.engine.ep_close(side.ep);
+        side.engine.close();
+    }
+}
+
+#[test]
+fn messages_of_all_lengths_arrive_with_keyed_sums() {
+    let settings = [("rails", "lo"), ("key", KEY), ("auth", "payload")];
+    let [a, b] = [(); 2].map(|()| side(&settings, Lines::default().sink()));
+    assert_eq!((insert(&a, &b), insert(&b, &a)), (Ok(0), Ok(0)));
     for len in [0, 1, 8, 447, 448, 1_345, 9_000, 65_536, 300_000, 4 << 20] {
         exchange(&a, &b, len);
         exchange(&b, &a, len);
@@ -268,15 +311,22 @@ fn questions_without_the_key_get_no_answer() {
 /// A process without the key drops tagged packets too: it could not answer them.
 #[test]
 fn differing_keys_are_said_on_both_sides() {
+    let (on, other) = (Some((KEY, "on")), Some((OTHER_KEY, "on")));
     let cases = [
-        (Some(KEY), None, "FI_MARLINE_AUTH is off there and on here"),
-        (None, Some(KEY), "FI_MARLINE_AUTH is on there and off here"),
-        (Some(KEY), Some(OTHER_KEY), "is not the one of this process"),
+        (on, None, "FI_MARLINE_AUTH is off there and on here"),
+        (None, on, "FI_MARLINE_AUTH is on there and off here"),
+        (on, other, "is not the one of this process"),
+        (
+            on,
+            Some((KEY, "payload")),
+            "or FI_MARLINE_AUTH is not the one",
+        ),
     ];
     for (here, there, what) in cases {
         let lines = Lines::default();
-        let open = |key: Option<&'static str>, sink| {
-            let key = key.map(|key| ("key", key));
+        let open = |key: Option<(&'static str, &'static str)>, sink| {
+            let key = key.map(|(key, auth)| [("key", key), ("auth", auth)]);
+            let key = key.into_iter().flatten();
             let settings: Vec<_> = [("rails", "lo")].into_iter().chain(key).collect();
             side(&settings, sink)
         };

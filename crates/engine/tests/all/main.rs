@@ -14,6 +14,7 @@ mod stranger;
 
 mod bursts;
 mod calls;
+mod group_keys;
 mod groups;
 mod keys;
 mod loopback;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 /// A header for an endpoint, sealed with its CRC.
 fn packet_for(to: &Address, version: u8) -> Vec<u8> {
     let header = Header {
+        version,
         algorithm: 0,
         dst_id: to.id,
         dst_token: to.token,
@@ -26,7 +27,6 @@ fn packet_for(to: &Address, version: u8) -> Vec<u8> {
     };
     let mut bytes = vec![0; HEADER_LEN];
     header.write(HEADER_LEN as u16, &mut bytes);
-    bytes[4] = version;
     let crc = crc32c(&bytes[4..]);
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
     bytes
@@ -86,7 +86,7 @@ fn a_damaged_version_is_damage_and_another_version_is_one() {
         damaged[4] ^= 0x55;
         let mut wrong_length = packet_for(to, VERSION);
         wrong_length[7] ^= 0x55;
-        vec![damaged, wrong_length, packet_for(to, VERSION + 1)]
+        vec![damaged, wrong_length, packet_for(to, VERSION + 2)]
     });
     let found = (rail.corrupt_heads, rail.wrong_version, rail.truncated);
     assert_eq!(found, (2, 1, 0));

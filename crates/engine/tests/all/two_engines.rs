@@ -8,7 +8,7 @@ use limit::Limit;
 use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::stats::rows::PeerState;
 use marline_engine::{
-    Completion, IoVec, LogSink, OpFlags, RecvReq, Region, RemoteReq, SendReq, SubmitError,
+    Completion, IoVec, LogSink, OpError, OpFlags, RecvReq, Region, RemoteReq, SendReq, SubmitError,
 };
 use side::Side;
 use std::sync::{Arc, Mutex};
@@ -315,19 +315,11 @@ fn a_long_burst_goes_on_leaving_while_it_is_posted() {
 
 /// An application that is notified of a dead peer may end its job, and with it this process: by
 /// then the page has the death.
-#[test]
-fn a_dead_peer_is_on_the_page_before_the_application_is_notified() {
-    let dir = std::env::temp_dir().join(format!("marline-dead-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let settings = [
-        ("rails", "lo"),
-        ("progress_thread", "off"),
-        ("peer_timeout_ms", "300"),
-        ("stats_dir", dir.to_str().unwrap()),
-    ];
-    let a = side(&settings);
+/// Opens two engines, one of which never answers, and waits until the other has declared it dead.
+fn with_a_dead_peer(settings: &[(&str, &str)]) -> Side {
+    let a = side(&[&SHORT_LIVED, settings].concat());
     // Without a thread and never polled: its sockets exist but it does not answer.
-    let b = side(&settings[..3]);
+    let b = side(&SHORT_LIVED);
     meet(&a, &b);
     let mut byte = [7];
     let iov = [IoVec {
@@ -349,10 +341,54 @@ fn a_dead_peer_is_on_the_page_before_the_application_is_notified() {
     let mut out = [Completion::empty(); 16];
     while a.engine.cq_read(a.cq, &mut out).is_ok() {}
     assert!(a.engine.cq_take_error(a.cq).is_some());
+    a
+}
+
+const SHORT_LIVED: [(&str, &str); 3] = [
+    ("rails", "lo"),
+    ("progress_thread", "off"),
+    ("peer_timeout_ms", "300"),
+];
+
+#[test]
+fn a_dead_peer_is_on_the_page_before_the_application_is_notified() {
+    let dir = std::env::temp_dir().join(format!("marline-dead-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let a = with_a_dead_peer(&[("stats_dir", dir.to_str().unwrap())]);
     let page = read_page(&list_pages(&dir)[0]).unwrap();
     assert_eq!(page.process.peers_dead, 1);
     assert_eq!(page.peers[0].state, PeerState::Dead);
+    drop(a);
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A caller, as Mercury, posts a receive for the reply of a peer that has died, cancels the receive
+/// before it reads the queue, and then waits for the cancellation alone.
+#[test]
+fn a_receive_whose_failure_is_unread_can_be_cancelled() {
+    let a = with_a_dead_peer(&[]);
+    let mut byte = [0];
+    let iov = [IoVec {
+        base: byte.as_mut_ptr(),
+        len: 1,
+    }];
+    let receive = |context| RecvReq {
+        source: 0,
+        iov: &iov,
+        tag: Some((7, 0)),
+        context,
+        flags: OpFlags::COMPLETION,
+    };
+    for context in [2, 3] {
+        a.engine.recv(a.ep, &receive(context)).unwrap();
+    }
+    a.engine.cancel(a.ep, 3).unwrap();
+    let again = a.engine.cancel(a.ep, 3);
+    assert!(matches!(again, Err(SubmitError::NotFound)), "{again:?}");
+    for (context, error) in [(2, OpError::PeerDead), (3, OpError::Cancelled)] {
+        let entry = a.engine.cq_take_error(a.cq).unwrap();
+        assert_eq!((entry.context, entry.error), (context, Some(error)));
+    }
 }
 
 /// Like rank 0 of a job that a batch system started.

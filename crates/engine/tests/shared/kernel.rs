@@ -110,7 +110,7 @@ pub mod event {
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Woken {
-        RpcArrived,
+        Called,
         Descriptor,
         Deadline,
     }
@@ -135,7 +135,7 @@ pub mod event {
             let end = call(|k| k.now_ns).saturating_add(timeout_ns);
             sleep_until(SLEEP_NS, |k| {
                 if self.0.load(SeqCst) {
-                    Some(Woken::RpcArrived)
+                    Some(Woken::Called)
                 } else if descriptors.iter().any(|&fd| k.is_readable(fd)) {
                     Some(Woken::Descriptor)
                 } else {

@@ -6,7 +6,7 @@ use crate::platform::sync::{Condvar, Mutex};
 #[allow(dead_code)] // only a call ends a model's sleep
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    RpcArrived,
+    Called,
     Descriptor,
     Deadline,
 }
@@ -31,6 +31,6 @@ impl Event {
         while !*raised {
             raised = self.1.wait(raised).unwrap();
         }
-        Woken::RpcArrived
+        Woken::Called
     }
 }

@@ -6,9 +6,9 @@
 use marline_checksum::crc32c;
 use marline_rails::UdpAddr;
 use marline_wire::{
-    Address, Answer, Eager, Frame, HeadWriter, Header, Hello, MsgHead, Packet, Question, RailAddr,
-    RailList, Rts, FIRST_ALGORITHM, FLAG_RPC, FLAG_TAGGED, FLAG_UNSUMMED, HELLO_RAIL_BYTES_MAX,
-    PACKET_MAX, PLACE_LEN, SLOT_UNKNOWN,
+    Address, Answer, Eager, Frame, HeadWriter, Header, Hello, HelloFields, MsgHead, Packet,
+    Question, RailAddr, RailList, Rts, Versions, FIRST_ALGORITHM, FLAG_RPC, FLAG_TAGGED,
+    FLAG_UNSUMMED, HELLO_RAIL_BYTES_MAX, PACKET_MAX, PLACE_LEN, SLOT_UNKNOWN, VERSION,
 };
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -89,6 +89,7 @@ impl Stranger {
         let mut rails = [0; HELLO_RAIL_BYTES_MAX];
         let hello = hello.then(|| Frame::Hello(self.hello(&mut rails)));
         let header = Header {
+            version: VERSION,
             algorithm: FIRST_ALGORITHM,
             dst_id: to.id,
             dst_token: to.token,
@@ -130,9 +131,13 @@ impl Stranger {
             algorithm: FIRST_ALGORITHM,
             algorithms: 1 << FIRST_ALGORITHM,
             reliable: true,
+            eager_puts: true,
             refused: false,
             credit: CREDIT,
             revision: self.revision,
+            versions: Versions::OURS,
+            of_destination: None,
+            further: HelloFields::NONE,
             rails: RailList::write(rails, &self.rails),
         }
     }

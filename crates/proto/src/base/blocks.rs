@@ -1,5 +1,5 @@
-//! The set of finished blocks of a transfer: a sliding bitmap no longer than the granted window
-//! (design rule 8). Up to 64 blocks (28 KiB) need no allocation.
+//! The set of finished blocks of a transfer: a sliding bitmap no longer than the granted window.
+//! Up to 64 blocks (28 KiB) need no allocation.
 
 use alloc::collections::VecDeque;
 

@@ -3,8 +3,8 @@
 use crate::base::mutation::Mutation;
 use crate::base::pipeline::Pipeline;
 use marline_wire::{
-    Header, RailAddr, RailKind, BLOCK_BYTES, FIRST_ALGORITHM, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN,
-    RAILS_MAX, TAG_LEN,
+    Header, RailAddr, RailKind, Versions, BLOCK_BYTES, FIRST_ALGORITHM, FLAG_UNSUMMED,
+    FRAGMENT_HEAD_LEN, RAILS_MAX, TAG_LEN,
 };
 
 /// Longest interval between probes of a path that does not answer; shorter if the peer timeout
@@ -137,6 +137,8 @@ pub struct Config {
     pub reliable: bool,
     /// Payload algorithm number requested from peers.
     pub algorithm: u8,
+    /// Payload algorithm number until the peer's HELLO has come.
+    pub first_algorithm: u8,
     /// All algorithm numbers known here (below 32), most trusted first: of two requests, the more
     /// trusted is agreed.
     pub algorithms: &'static [u8],
@@ -159,11 +161,11 @@ pub struct Config {
     /// A rail without room for this long goes down even if it is the only rail or native, unless
     /// the peer timeout is shorter.
     pub rail_timeout_ns: u64,
-    /// Lower bound of the retransmission timer (150 us: design section 5).
+    /// Lower bound of the retransmission timer (150 us: docs/design/loss.md).
     pub pto_floor_ns: u64,
     /// Upper bound of the retransmission timer.
     pub pto_cap_ns: u64,
-    /// Ack delay while the application polls (20 us: design rule 1).
+    /// Ack delay while the application polls (20 us: docs/design/acknowledgement.md).
     pub ack_delay_ns: u64,
     /// Packets after which an ack is sent immediately.
     pub ack_every: u32,
@@ -196,6 +198,9 @@ pub struct Config {
     pub corrupt_limit_ppm: u32,
     /// Mark of the job's key ([`marline_wire::Address::key_mark`]); 0: packets have no tags.
     pub key_mark: u16,
+    /// Versions of the protocol that the node speaks. With a newer one than the library's it
+    /// pretends to speak the next: that has one more kind of frame and one more field of HELLO.
+    pub versions: Versions,
     /// A deliberate mistake.
     #[cfg(feature = "mutation")]
     pub mutation: Option<Mutation>,
@@ -339,7 +344,7 @@ impl Config {
 
     /// Longest silence allowed to a peer that owes a reply.
     pub(crate) fn silence_ns(&self) -> u64 {
-        self.peer_timeout_ns << self.errs(Mutation::Patient) as u32
+        self.peer_timeout_ns << self.errs(Mutation::LongPeerTimeout) as u32
     }
 }
 
@@ -348,6 +353,7 @@ impl Default for Config {
         Config {
             reliable: true,
             algorithm: FIRST_ALGORITHM,
+            first_algorithm: FIRST_ALGORITHM,
             algorithms: &[FIRST_ALGORITHM],
             seeing_order: &[FIRST_ALGORITHM],
             eager_max: 65_536,
@@ -372,6 +378,7 @@ impl Default for Config {
             staged: None,
             corrupt_limit_ppm: 10_000,
             key_mark: 0,
+            versions: Versions::OURS,
             #[cfg(feature = "mutation")]
             mutation: None,
         }

@@ -26,7 +26,7 @@ pub enum Mutation {
     /// Messages are matched in order of arrival.
     SkipOrder,
     /// A message is reported before an earlier one that the same receive could have matched.
-    TellEarly,
+    ReportEarly,
     /// Packets with other endpoints' tokens are accepted.
     IgnoreToken,
     /// Lost data is not retransmitted.
@@ -42,13 +42,15 @@ pub enum Mutation {
     /// No peer timeout.
     Immortal,
     /// The peer timeout is doubled.
-    Patient,
+    LongPeerTimeout,
     /// Credit is returned twice, and data beyond its memory is accepted.
     Hoard,
     /// Heads are accepted whatever their CRC.
     TrustHeads,
     /// Packets are accepted whatever their tag.
     IgnoreTag,
+    /// Payload sums have no key, although the job demands it.
+    UnkeyedSums,
     /// Packets that arrived before are accepted again.
     AcceptReplays,
     /// A send ends while a rail still reads its memory.
@@ -90,6 +92,8 @@ pub enum Mutation {
     EvictEarly,
     /// A packet that its rail refused sets no timer.
     Unasked,
+    /// An eager remote write ends when its packets are acknowledged, without an answer.
+    EndUnanswered,
     /// A refused remote write is reported as done.
     HideRefusal,
     /// A refused remote write is forgotten before its writer knows of the refusal.
@@ -176,6 +180,16 @@ pub enum Mutation {
     LeaveToSilent,
     /// The death of a stranger ends receives from any source.
     MournStrangers,
+    /// Addresses of strangers get any number of bytes.
+    TrustAddresses,
+    /// An ack validates a stranger's address.
+    TrustAcks,
+    /// Strangers that prove no address are kept until the peer timeout.
+    KeepUnvalidated,
+    /// Versions that were altered on the way are believed.
+    TalkedDown,
+    /// A packet counts as a peer's although its HELLO names another endpoint.
+    TrustNames,
     /// A packet's number may be arbitrarily far ahead.
     TrustNumbers,
     /// Messages may come beyond the credit.
@@ -191,9 +205,11 @@ impl Mutation {
     /// `SayOnce`, which costs time only, in `tests/mutations/partial.rs`; `TrustImmediates`,
     /// `LeaveStuck`, `EvictEarly`, `PullEarly`, `TrustReads`, `KeepAdvertisement`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, about InfiniBand connections, in `verbs.rs` of the simulator;
+    /// `TrustAcks`, `KeepUnvalidated` and `TrustNames`, about strangers, in
+    /// `tests/mutations/validation.rs` and `strangers.rs`, `TalkedDown` in `versions.rs`;
     /// `HideSilence`, which costs a second, in `neighbours.rs`; `BelieveHiccups` and
     /// `TrustSiblings` in `outages.rs` and `siblings.rs`.
-    pub const ALL: [Mutation; 70] = [
+    pub const ALL: [Mutation; 73] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -204,7 +220,7 @@ impl Mutation {
         Mutation::IgnoreSum,
         Mutation::TrustRuns,
         Mutation::SkipOrder,
-        Mutation::TellEarly,
+        Mutation::ReportEarly,
         Mutation::IgnoreToken,
         Mutation::ForgetLost,
         Mutation::ForgetMoved,
@@ -212,12 +228,14 @@ impl Mutation {
         Mutation::ForgetReceives,
         Mutation::HideDeath,
         Mutation::Immortal,
-        Mutation::Patient,
+        Mutation::LongPeerTimeout,
         Mutation::Hoard,
         Mutation::TrustHeads,
         Mutation::IgnoreTag,
+        Mutation::UnkeyedSums,
         Mutation::AcceptReplays,
         Mutation::MournStrangers,
+        Mutation::TrustAddresses,
         Mutation::TrustNumbers,
         Mutation::TrustCredit,
         Mutation::ReadLate,
@@ -236,6 +254,7 @@ impl Mutation {
         Mutation::BlindSums,
         Mutation::LandAgain,
         Mutation::Unasked,
+        Mutation::EndUnanswered,
         Mutation::HideRefusal,
         Mutation::ForgetRefusal,
         Mutation::WriteClosed,

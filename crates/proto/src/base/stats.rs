@@ -24,12 +24,20 @@ pub struct NodeStats {
     pub drop_no_memory: u64,
     /// Packets with an unknown payload algorithm.
     pub drop_algorithm: u64,
+    /// Packets of another version than agreed with their source.
+    pub drop_version: u64,
+    /// Frames and fields of HELLO of a later version, which were skipped.
+    pub skipped: u64,
+    /// Frames and fields of the version that this node pretends to speak.
+    pub pretended: u64,
     /// Rails of peers with an unknown kind.
     pub unknown_rails: u64,
     /// Unexpected bytes held.
     pub unexpected_bytes: u64,
     /// High-water mark of `unexpected_bytes`.
     pub unexpected_bytes_max: u64,
+    /// Strangers that were forgotten, as they proved no address.
+    pub strangers_forgotten: u64,
     /// Peers that died.
     pub peers_dead: u64,
     /// Messages sent eagerly.

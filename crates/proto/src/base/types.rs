@@ -4,7 +4,7 @@ use crate::base::evidence::Evidence;
 pub use crate::base::memory::{Landing, Memory, Payload, PutEnd, WriteCheck, WrittenSum};
 use crate::base::slab::Key;
 use alloc::vec::Vec;
-use marline_wire::{MsgHead, FLAG_UNSUMMED};
+use marline_wire::{MsgHead, Versions, FLAG_UNSUMMED};
 
 /// Health of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +103,8 @@ impl RecvSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim(pub(crate) Key);
 
-/// Seed of a payload's sum: source endpoint, message and span (design rule 7), so that a payload
-/// that ends up at another place does not verify.
+/// Seed of a payload's sum: source endpoint, message and span, so that a payload that ends up
+/// at another place does not verify (docs/design/wire.md).
 #[inline]
 pub fn sum_seed(src_id: u64, number: u32, reply: bool, offset: u64, len: usize) -> u64 {
     // Constants of splitmix64's finaliser. Any odd mixing constants work if both sides agree.
@@ -245,6 +245,11 @@ pub enum Event {
     },
     /// A posted receive ended without a message: the peer that it names is dead.
     RecvFailed {
+        /// Operation.
+        handle: u32,
+    },
+    /// A multi-receive is finished: the last message in flight into it will not come.
+    RecvReleased {
         /// Operation.
         handle: u32,
     },
@@ -461,7 +466,7 @@ pub enum Event {
         rail: u8,
         /// The peer's rail.
         remote_rail: u8,
-        /// Damaged packets among `of`; 0 if the peer counted.
+        /// Number of damaged packets among `of`. 0 if the peer reports the damage without a count.
         damaged: u32,
         /// Packets checked.
         of: u64,
@@ -496,6 +501,17 @@ pub enum Event {
         /// Software reliability is on here and off there; `false`: the reverse.
         reliable: bool,
     },
+    /// A peer was refused at first contact for its versions of the protocol. The peer counts as
+    /// dead.
+    PeerVersions {
+        /// The peer.
+        peer: PeerId,
+        /// The versions spoken here.
+        ours: Versions,
+        /// The versions spoken there. If there is a common one, one side had an altered address of
+        /// the other.
+        theirs: Versions,
+    },
     /// The payload algorithm agreed with a peer differs from the wish of one side.
     AlgorithmAgreed {
         /// The peer.
@@ -529,8 +545,11 @@ pub enum DropReason {
     /// Not enough memory within the bounds, or the memory is no longer available; the sender
     /// retransmits.
     NoMemory,
-    /// A write notification whose write did not land: the packet counts as lost.
+    /// A write notification whose write did not land, or whose bytes changed while they were read:
+    /// the packet counts as lost.
     Unwritten,
     /// The payload algorithm is unknown here: nothing can be verified.
     Algorithm,
+    /// The packet is not of the version agreed with its source.
+    Version,
 }

@@ -1,6 +1,6 @@
 //! The group's API: posts, packets in and out, events, deadlines.
 
-use super::carried::{Carried, Trip};
+use super::collectors::Parts;
 use super::config::{GroupConfig, Identity};
 use super::delay::Draw;
 use super::incoming::Receiving;
@@ -9,9 +9,10 @@ use super::networks::Networks;
 use super::order::Order;
 use super::outgoing::{Post, Sending};
 use super::pace::Pace;
-use super::parts::Parts;
+use super::reachability::{Reachability, Trip};
+use super::replay::Replays;
 use super::state::{Group, Waiting};
-use super::types::{End, GroupEvent, GroupHeld, GroupStats, Heard, Packet, To, Word};
+use super::types::{End, Frame, GroupEvent, GroupHeld, GroupStats, Heard, Packet, To};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use marline_wire::{AckFlags, GroupHead};
@@ -28,13 +29,15 @@ impl Group {
             receiving: Receiving::default(),
             sending: BTreeMap::new(),
             kept_bytes: 0,
-            networks: Networks::new(cfg.networks, cfg.lane_run),
+            networks: Networks::new(cfg.networks, cfg.chunks_per_turn),
             pace: Pace::new(cfg.chunk_ns),
-            carried: Carried::default(),
+            reachability: Reachability::default(),
             trip: Trip::new(cfg.round_trip_ns),
             dead: Vec::new(),
+            replays: Replays::default(),
             retired: false,
-            words: VecDeque::new(),
+            frames: VecDeque::new(),
+            passed_acks: false,
             events: VecDeque::new(),
             stats: GroupStats::default(),
             cfg,
@@ -76,7 +79,7 @@ impl Group {
         let me = self.cfg.me;
         self.order.over(broadcast);
         let dead = self.dead.last().copied();
-        let unreachable = self.carried.is_surely_unreachable(now);
+        let unreachable = self.reachability.is_surely_unreachable(now);
         let own = self.sending_of(me);
         let leaves = unreachable || own.knows_of_unreachable();
         if len == 0 || own.is_alone() {
@@ -121,22 +124,22 @@ impl Group {
         }
         let multicast = head.flags & GroupHead::FLAG_MULTICAST != 0;
         if multicast {
-            self.carried.hear(head.network);
+            self.reachability.hear(head.network);
         }
         let network = multicast.then_some(head.network);
         Some(Heard { from, network })
     }
 
-    /// Handles a word of another member.
-    pub fn handle_word(&mut self, now_ns: u64, heard: Heard, word: &Word) {
-        match *word {
-            Word::Ack { root, next, flags } => self.on_ack(now_ns, heard, (root, next), flags),
-            Word::Nack { root, gaps } => self.on_nack(now_ns, heard.from, root, &gaps),
-            Word::Tail { root, next, asked } => {
+    /// Handles a frame of another member.
+    pub fn handle_frame(&mut self, now_ns: u64, heard: Heard, frame: &Frame) {
+        match *frame {
+            Frame::Ack { root, next, flags } => self.on_ack(now_ns, heard, (root, next), flags),
+            Frame::Nack { root, gaps } => self.on_nack(now_ns, heard.from, root, &gaps),
+            Frame::Tail { root, next, asked } => {
                 self.on_tail(now_ns, heard.from, (root, next), asked.members());
             }
-            Word::Probe if heard.network.is_some() => self.hear_probe(heard.from),
-            Word::Probe => {}
+            Frame::Probe if heard.network.is_some() => self.hear_probe(heard.from),
+            Frame::Probe => {}
         }
         self.begin(now_ns);
     }
@@ -154,17 +157,25 @@ impl Group {
 
     /// The next packet to send.
     pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Packet> {
-        let waits = |(_, word): &(To, Word)| !matches!(word, Word::Ack { .. });
-        if let Some(at) = self.words.iter().position(waits) {
-            return self.words_packet(at);
+        // Acknowledgements wait for a chunk that takes them along, but not for further ones: chunks
+        // for other members may follow each other without end.
+        let passed = core::mem::take(&mut self.passed_acks);
+        let leaves = |(_, frame): &(To, Frame)| passed || !matches!(frame, Frame::Ack { .. });
+        if let Some(at) = self.frames.iter().position(leaves) {
+            return self.frames_packet(at);
         }
         match self.next_content(now_ns) {
             Some((to, content)) => {
-                let words = self.piggybacked(now_ns, to, &content);
+                let frames = self.piggybacked(now_ns, to, &content);
+                self.passed_acks = !self.frames.is_empty();
                 let content = Some(content);
-                Some(Packet { to, words, content })
+                Some(Packet {
+                    to,
+                    frames,
+                    content,
+                })
             }
-            None => self.words_packet(0),
+            None => self.frames_packet(0),
         }
     }
 
@@ -185,7 +196,7 @@ impl Group {
 
     /// Handles the timers that are due.
     pub fn handle_timeouts(&mut self, now_ns: u64) {
-        self.ask_and_tell(now_ns);
+        self.ask_and_ack(now_ns);
         self.remind(now_ns);
         self.question_unreachable(now_ns);
     }
@@ -195,12 +206,12 @@ impl Group {
     pub fn probe(&mut self) {
         let networks: Vec<u8> = self.networks.all().collect();
         let probes = networks.into_iter().map(|network| To::All { network });
-        self.words.extend(probes.map(|to| (to, Word::Probe)));
+        self.frames.extend(probes.map(|to| (to, Frame::Probe)));
     }
 
     /// Bit mask of rails that delivered multicast of other members.
     pub fn heard_networks(&self) -> u8 {
-        self.carried.networks()
+        self.reachability.networks()
     }
 
     /// Restricts this member's multicast to these of the group's rails (bit mask); 0 changes
@@ -246,8 +257,9 @@ impl Group {
     /// Approximate bytes of this state, without payload.
     pub fn state_bytes(&self) -> usize {
         let sending: usize = self.sending.values().map(Sending::heap_bytes).sum();
-        let words = self.words.capacity() * size_of::<(To, Word)>();
+        let frames = self.frames.capacity() * size_of::<(To, Frame)>();
         let waiting = self.waiting.capacity() * size_of::<Waiting>();
-        size_of::<Group>() + sending + self.receiving.heap_bytes() + words + waiting
+        let all = sending + self.receiving.heap_bytes() + self.replays.heap_bytes();
+        size_of::<Group>() + all + frames + waiting
     }
 }

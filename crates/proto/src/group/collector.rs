@@ -1,12 +1,12 @@
 //! A collector's work for its part: keeps chunks, retransmits losses, requests acknowledgements.
 
-use super::carried::ROUND_NS;
 use super::mutation::GroupMutation;
 use super::outgoing::{Again, Bytes, Held, Sending};
 use super::pieces::piece_of;
+use super::reachability::ROUND_NS;
 use super::send::REMIND_AFTER_TRIPS;
 use super::state::Group;
-use super::types::{Chunk, Content, End, GroupEvent, Heard, To, Word};
+use super::types::{Chunk, Content, End, Frame, GroupEvent, Heard, To};
 use alloc::vec::Vec;
 use marline_wire::{AckFlags, Asked, Gaps, ASKED_MAX};
 
@@ -22,7 +22,7 @@ impl Group {
     /// The next chunk to retransmit or to send by unicast.
     pub(super) fn next_repair(&mut self, now: u64) -> Option<(To, Content)> {
         for sending in self.sending.values_mut() {
-            while let Some((number, to, piece)) = sending.repairs.pop_first() {
+            while let Some((number, to, piece)) = sending.repairs.pop() {
                 let Some(held) = sending.chunks.get_mut(&number) else {
                     continue; // acknowledged meanwhile
                 };
@@ -76,7 +76,7 @@ impl Group {
         kept.next = kept.next.max(chunk.number + 1);
         kept.pause_ns = pause_ns;
         kept.remind_at = now + pause_ns;
-        kept.reminded = 0;
+        kept.begins_to_wait();
         if keeps {
             let held = Held {
                 chunk: *chunk,
@@ -167,11 +167,11 @@ impl Group {
             if let Some(network) = held.network.filter(|_| held.repair.is_none()) {
                 self.networks.lost(network);
             }
-            sending.vain = 0;
+            sending.idle_tails = 0;
             match held.ask(now, from, hold_ns, all_from) {
                 None => continue,
-                Some(Again::All) => drop(sending.repairs.insert((number, None, 0))),
-                Some(_) if all_only => drop(sending.repairs.insert((number, None, 0))),
+                Some(Again::All) => sending.repairs.add_for_all(number),
+                Some(_) if all_only => sending.repairs.add_for_all(number),
                 Some(Again::Alone) => sending.send_to(now, number, from),
                 Some(Again::Pieces) => {
                     if !whole_only {
@@ -269,8 +269,8 @@ impl Group {
                 doubt.ask(now);
                 sending.question_at = now + ROUND_NS;
                 let asked = Asked::of(&[member]);
-                let tail = Word::Tail { root, next, asked };
-                self.words.push_back((To::Member(member), tail));
+                let tail = Frame::Tail { root, next, asked };
+                self.frames.push_back((To::Member(member), tail));
             }
         }
     }
@@ -295,7 +295,7 @@ impl Group {
             }
             sending.reminded += 1;
             sending.reminded_at = Some(now);
-            sending.vain = sending.vain.saturating_add(1);
+            sending.idle_tails = sending.idle_tails.saturating_add(1);
             let alone = lagging.len() == 1 || self.cfg.scheme.alone;
             if !alone && tries % ALONE_EVERY != ALONE_EVERY - 1 {
                 let network = self.networks.pick(None);
@@ -305,16 +305,16 @@ impl Group {
                     // round-trip sample.
                     sending.reminded += 1;
                 }
-                let tail = Word::Tail { root, next, asked };
-                self.words.push_back((To::All { network }, tail));
+                let tail = Frame::Tail { root, next, asked };
+                self.frames.push_back((To::All { network }, tail));
                 continue;
             }
             let turn = tries as usize * ALONE_MAX % lagging.len();
             lagging.rotate_left(turn);
             for member in lagging.into_iter().take(ALONE_MAX) {
                 let asked = Asked::of(&[member]);
-                let tail = Word::Tail { root, next, asked };
-                self.words.push_back((To::Member(member), tail));
+                let tail = Frame::Tail { root, next, asked };
+                self.frames.push_back((To::Member(member), tail));
             }
         }
     }

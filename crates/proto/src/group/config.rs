@@ -160,7 +160,7 @@ pub struct GroupConfig {
     pub networks: u8,
     /// Chunks sent on one rail before the next rail's turn; a rail that sends many packets per
     /// system call needs that many.
-    pub lane_run: u32,
+    pub chunks_per_turn: u32,
     /// Approximate round-trip time of a small packet: initial value of the measurement.
     pub round_trip_ns: u64,
     /// Time of a chunk on the wire, which is the spacing of chunks. 0: unknown, and chunks are not
@@ -180,12 +180,12 @@ impl Default for GroupConfig {
         GroupConfig {
             me: 0,
             chunk: 1_344,
-            // The same as for eager messages.
+            // The limit of eager messages.
             copy_max: 65_536,
             early_max: 4 << 20,
             keep_max: 4 << 20,
             networks: 1,
-            lane_run: 1,
+            chunks_per_turn: 1,
             round_trip_ns: 50_000,
             chunk_ns: 0,
             scheme: Scheme::NACK,

@@ -5,7 +5,7 @@ use super::incoming::Receiving;
 use super::mutation::GroupMutation;
 use super::outgoing::{Bytes, Left};
 use super::state::Group;
-use super::types::{End, GroupEvent, To, Word};
+use super::types::{End, Frame, GroupEvent, To};
 use alloc::vec::Vec;
 use marline_wire::Asked;
 
@@ -84,14 +84,14 @@ impl Group {
         let Some(sending) = self.sending.get_mut(&root) else {
             return;
         };
-        let told = sending.acked.remove(member);
+        let acked = sending.acked.remove(member);
         sending.unreachable.remove(&member);
         sending.in_pieces.remove(&member);
         if own {
             let lacked = if closed {
                 None
             } else {
-                Some(told.unwrap_or(u64::MAX))
+                Some(acked.unwrap_or(u64::MAX))
             };
             let lacks = |left: &&mut Left| lacked.is_some_and(|lacked| left.end > lacked);
             let left = sending.left.iter_mut().filter(lacks);
@@ -119,8 +119,8 @@ impl Group {
             own.acked.add(orphan, own.base);
             own.remind_at = own.remind_at.min(now + self.trip.ns());
             let asked = Asked::of(&[orphan]);
-            let tail = Word::Tail { root, next, asked };
-            self.words.push_back((To::Member(orphan), tail));
+            let tail = Frame::Tail { root, next, asked };
+            self.frames.push_back((To::Member(orphan), tail));
         }
     }
 

@@ -1,8 +1,8 @@
 //! State of other members' chunks and broadcasts.
 
-use super::carried::Alone;
 use super::networks::NETWORKS_MAX;
 use super::pieces::Pieces;
+use super::reachability::Alone;
 use crate::base::blocks::BlockSet;
 use alloc::collections::BTreeMap;
 use marline_wire::Gaps;
@@ -29,7 +29,7 @@ pub(super) struct FromRoot {
     pub(super) high: u64,
     /// By rail: all chunks below this number are known to have been sent, because a later chunk
     /// came by that rail.
-    pub(super) lane_high: [u64; NETWORKS_MAX],
+    pub(super) network_high: [u64; NETWORKS_MAX],
     /// Chunks from this number on found no room; they are not requested until there is room.
     pub(super) no_room_from: u64,
     /// The last acknowledged number, and broadcasts completed since.
@@ -59,7 +59,7 @@ impl Default for FromRoot {
             pieces: Pieces::default(),
             next: 0,
             high: 0,
-            lane_high: [0; NETWORKS_MAX],
+            network_high: [0; NETWORKS_MAX],
             no_room_from: u64::MAX,
             acked: 0,
             ended: 0,
@@ -146,14 +146,14 @@ impl Receiving {
 }
 
 impl FromRoot {
-    pub(super) fn lacks_some(&self) -> bool {
+    pub(super) fn has_gaps(&self) -> bool {
         self.next < self.high.min(self.no_room_from)
     }
 
     /// Returns whether the first missing chunk may still be in flight on one of these rails (bit
     /// mask): no later chunk has come by that rail.
     pub(super) fn may_come(&self, networks: u8) -> bool {
-        let mut highs = self.lane_high.iter().enumerate();
+        let mut highs = self.network_high.iter().enumerate();
         highs.any(|(network, high)| networks >> network & 1 == 1 && *high <= self.next)
     }
 

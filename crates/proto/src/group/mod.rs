@@ -11,13 +11,13 @@
 //! Like the rest of the protocol, a group has no clock, socket or payload: packets and time come
 //! in; packets, placements and events go out. It tolerates the loss of any packet that it sends.
 //!
-//! Received packets are processed in batches ([`Group::take_batch`]): each is admitted, its words
+//! Received packets are processed in batches ([`Group::take_batch`]): each is admitted, its frames
 //! are handled, and its chunk is placed, copied and committed. After a batch, and after any other
 //! call, poll packets and events until there are none, packets first: an operation may end with the
 //! packet that is the last to read its memory. A group does not detect dead members:
 //! [`Group::awaited`] lists the members whose death matters, and [`Group::on_dead`] handles it.
 //!
-//! A *word* is a control message of a group's packet (ACK, NACK, TAIL, PROBE).
+//! A *frame* is a control message of a group's packet (ACK, NACK, TAIL, PROBE).
 //!
 //! `state` has the fields, `api` the public calls, `take` the handling of packets, `run` that of
 //! consecutive chunks. `recv` is the receiving side (places of chunks), `receiver` its
@@ -25,14 +25,16 @@
 //! a collector's retransmissions to its part; `death` removes members. `pieces` cuts chunks for
 //! paths whose MTU shrank, and counts received pieces. `parts` assigns members to collectors,
 //! `acked` has their progress, `backlog` the delay of timers for received packets, `order` the
-//! begun broadcasts and the end of the group, `carried` the evidence that multicast arrives,
-//! `networks` the rails that carry it, `pace` the spacing of chunks, `delay` the random delays.
+//! begun broadcasts and the end of the group, `reachability` the evidence that multicast arrives,
+//! `replay` the numbers of packets with a tag, `networks` the rails that carry it, `pace` the
+//! spacing of chunks, `delay` the random delays, `round_robin` the turns of a process's groups.
 
 mod acked;
 mod api;
 mod backlog;
-mod carried;
+mod chunk_receive;
 mod collector;
+mod collectors;
 mod config;
 mod death;
 mod delay;
@@ -43,14 +45,16 @@ mod order;
 mod outgoing;
 mod owner;
 mod pace;
-mod parts;
+mod packet_receive;
 mod pieces;
-mod receiver;
-mod recv;
+mod reachability;
+mod receiver_acks;
+mod replay;
+mod retransmissions;
+mod round_robin;
 mod run;
 mod send;
 mod state;
-mod take;
 mod types;
 
 pub use backlog::Backlog;
@@ -60,12 +64,13 @@ pub use mutation::GroupMutation;
 pub use networks::NETWORKS_MAX;
 pub use order::AHEAD;
 pub use owner::GroupOwner;
-pub use receiver::PIGGYBACK_LEN;
+pub use packet_receive::Tally;
+pub use receiver_acks::PIGGYBACK_LEN;
+pub use round_robin::RoundRobin;
 pub use state::Group;
-pub use take::Tally;
 pub use types::{
-    Chunk, Content, End, GroupEvent, GroupHeld, GroupStats, Heard, Load, Packet, Place, Rebuild,
-    To, Word,
+    Chunk, Content, End, Frame, GroupEvent, GroupHeld, GroupStats, Heard, Load, Packet, Place,
+    Rebuild, To,
 };
 
 #[cfg(test)]

@@ -61,12 +61,19 @@ pub enum GroupMutation {
     /// Members are not asked for their progress.
     NeverRemind,
     /// A member that has closed the group does not answer TAILs.
-    RetireDumb,
+    RetireSilent,
+    /// Packets that arrived before are accepted again.
+    AcceptReplays,
+    /// Packets with a tag for another member are accepted.
+    AcceptMisdirected,
+    /// Packets are accepted whatever their tag. (A mistake of the simulator's members: the owner of
+    /// a group checks tags.)
+    IgnoreTag,
 }
 
 impl GroupMutation {
     /// All mutations.
-    pub const ALL: [GroupMutation; 29] = [
+    pub const ALL: [GroupMutation; 32] = [
         GroupMutation::ForgetAck,
         GroupMutation::FreeEarly,
         GroupMutation::BoundlessWindow,
@@ -95,6 +102,9 @@ impl GroupMutation {
         GroupMutation::WholeOnly,
         GroupMutation::PieceIsWhole,
         GroupMutation::NeverRemind,
-        GroupMutation::RetireDumb,
+        GroupMutation::RetireSilent,
+        GroupMutation::AcceptReplays,
+        GroupMutation::AcceptMisdirected,
+        GroupMutation::IgnoreTag,
     ];
 }

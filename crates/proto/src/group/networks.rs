@@ -80,7 +80,7 @@ impl Networks {
         next
     }
 
-    /// The rail for a retransmission or for words; avoids `last` if there is another rail.
+    /// The rail for a retransmission or for frames; avoids `last` if there is another rail.
     pub fn pick(&mut self, last: Option<u8>) -> u8 {
         self.turn += 1;
         let others = || self.all().filter(|network| Some(*network) != last);

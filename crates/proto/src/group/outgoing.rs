@@ -1,15 +1,16 @@
 //! Chunks of one root, as the root or a co-root holds them.
 
 use super::acked::Acked;
-use super::carried::Doubt;
 use super::pieces;
+use super::reachability::Doubt;
+use super::retransmissions::Retransmissions;
 use super::types::{Chunk, End};
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use marline_wire::Gaps;
 
 /// Members tracked individually per retransmitted chunk.
-const ASKERS_MAX: usize = 4;
+const REQUESTERS_MAX: usize = 4;
 
 /// Recent retransmission of a chunk, and the members to which it went.
 #[derive(Clone, Copy, Debug)]
@@ -18,12 +19,12 @@ pub(super) struct Repair {
     at: u64,
     to_all: bool,
     /// The chunk was multicast again, and is requested nevertheless.
-    in_vain: bool,
+    multicast_failed: bool,
     /// Number of retransmissions to members that request the chunk again.
-    vain: u8,
+    failures: u8,
     /// Members to which the chunk was sent separately so far, by number modulo 64.
     alone: u64,
-    askers: [u16; ASKERS_MAX],
+    requesters: [u16; REQUESTERS_MAX],
     count: u8,
 }
 
@@ -33,20 +34,20 @@ fn bit(member: u16) -> u64 {
 }
 
 impl Repair {
-    /// A retransmission to these members; only the first `ASKERS_MAX` are tracked.
+    /// A retransmission to these members; only the first `REQUESTERS_MAX` are tracked.
     pub(super) fn to(at: u64, members: impl Iterator<Item = u16>) -> Repair {
         let mut repair = Repair {
             at,
             to_all: false,
-            in_vain: false,
-            vain: 0,
+            multicast_failed: false,
+            failures: 0,
             alone: 0,
-            askers: [0; ASKERS_MAX],
+            requesters: [0; REQUESTERS_MAX],
             count: 0,
         };
         for member in members {
             repair.alone |= bit(member);
-            if let Some(slot) = repair.askers.get_mut(repair.count as usize) {
+            if let Some(slot) = repair.requesters.get_mut(repair.count as usize) {
                 *slot = member;
                 repair.count += 1;
             }
@@ -60,7 +61,7 @@ impl Repair {
     }
 
     fn has(&self, member: u16) -> bool {
-        self.askers[..self.count as usize].contains(&member)
+        self.requesters[..self.count as usize].contains(&member)
     }
 }
 
@@ -79,33 +80,33 @@ impl Held {
     /// Handles a member's request for this chunk. `None`: a retransmission to the member is in
     /// flight.
     pub(super) fn ask(&mut self, now: u64, from: u16, hold_ns: u64, all_from: u8) -> Option<Again> {
-        let all_from = all_from.clamp(1, ASKERS_MAX as u8);
+        let all_from = all_from.clamp(1, REQUESTERS_MAX as u8);
         let recent = self.repair.filter(|repair| now < repair.at + hold_ns);
         // If multicasting the chunk again failed, perhaps only unicast reaches the requesting
         // members.
-        let in_vain = self
+        let multicast_failed = self
             .repair
-            .is_some_and(|r| r.in_vain || r.to_all && recent.is_none());
+            .is_some_and(|r| r.multicast_failed || r.to_all && recent.is_none());
         // Other members may have requested it since then, each at a time of its own.
         let sent = |r: &Repair| recent.is_none() && (r.to_all || r.alone & bit(from) != 0);
         let alone = self.repair.map_or(0, |r| r.alone) | bit(from);
-        let vain = self.repair.map_or(0, |r| r.vain + sent(&r) as u8);
-        let vain = vain.min(pieces::IN_VAIN);
-        let in_pieces = vain == pieces::IN_VAIN && self.repair.is_some_and(|r| sent(&r));
+        let failures = self.repair.map_or(0, |r| r.failures + sent(&r) as u8);
+        let failures = failures.min(pieces::PIECES_AFTER);
+        let in_pieces = failures == pieces::PIECES_AFTER && self.repair.is_some_and(|r| sent(&r));
         let mut repair = match recent {
             Some(repair) if repair.to_all || repair.has(from) => return None,
             Some(repair) => repair,
             None => Repair::to(now, core::iter::empty()),
         };
-        let slot = repair.askers.get_mut(repair.count as usize);
+        let slot = repair.requesters.get_mut(repair.count as usize);
         slot.into_iter().for_each(|slot| *slot = from);
-        repair.count = (repair.count + 1).min(ASKERS_MAX as u8);
-        let to_all = repair.count >= all_from && !in_vain;
+        repair.count = (repair.count + 1).min(REQUESTERS_MAX as u8);
+        let to_all = repair.count >= all_from && !multicast_failed;
         self.repair = Some(Repair {
             at: now,
             to_all,
-            in_vain,
-            vain,
+            multicast_failed,
+            failures,
             alone,
             ..repair
         });
@@ -120,7 +121,7 @@ impl Held {
 /// Most doublings of the time until the next TAIL, which doubles after each TAIL that finds nothing
 /// missing, up to `ASK_LATE_NS`: a TAIL after each short broadcast would double the broadcast's
 /// cost.
-const VAIN_MAX: u32 = 5;
+const IDLE_TAILS_MAX: u32 = 5;
 const ASK_LATE_NS: u64 = 2_000_000;
 
 /// A broadcast of this member that is not completely sent.
@@ -201,22 +202,21 @@ pub(super) struct Sending {
     pub(super) question_at: u64,
     /// True if a member lost much recently.
     pub(super) lossy: bool,
-    /// Time of the last report of that.
+    /// Time of the last report of heavy loss.
     pub(super) lossy_at: u64,
     /// Members that are sent chunks in pieces, and until when.
     pub(super) in_pieces: BTreeMap<u16, u64>,
-    /// Retransmissions to send, each once, lowest chunk first: chunk, the member (`None`: all
-    /// members), and the piece (0: the whole chunk).
-    pub(super) repairs: BTreeSet<(u64, Option<u16>, u16)>,
+    pub(super) repairs: Retransmissions,
     pub(super) parity: Option<Parity>,
     pub(super) remind_at: u64,
     pub(super) pause_ns: u64,
-    /// TAILs sent since the last chunk or the last advancing acknowledgement.
+    /// TAILs sent since the first chunk that waits for acknowledgement, or since the last advancing
+    /// acknowledgement.
     pub(super) reminded: u32,
     /// Time of the last TAIL, until a member answers.
     pub(super) reminded_at: Option<u64>,
     /// TAILs sent since a member was last found to be missing something.
-    pub(super) vain: u32,
+    pub(super) idle_tails: u32,
 }
 
 impl Sending {
@@ -233,24 +233,32 @@ impl Sending {
             lossy: false,
             lossy_at: 0,
             in_pieces: BTreeMap::new(),
-            repairs: BTreeSet::new(),
+            repairs: Retransmissions::default(),
             parity: None,
             remind_at: u64::MAX,
             pause_ns: 0,
             reminded: 0,
             reminded_at: None,
-            vain: 0,
+            idle_tails: 0,
         }
     }
 
     /// Delay of the next TAIL for copied chunks, for which no local operation waits. `usual`: the
     /// delay of other TAILs.
     pub(super) fn reminder_backoff_ns(&self, usual: u64) -> u64 {
-        usual.max(ASK_LATE_NS.min(usual << self.vain.min(VAIN_MAX)))
+        usual.max(ASK_LATE_NS.min(usual << self.idle_tails.min(IDLE_TAILS_MAX)))
     }
 
     pub(super) fn base(&self) -> u64 {
         self.base
+    }
+
+    /// Counts TAILs anew if the last chunk is the only one without acknowledgement. With others the
+    /// count goes on: one TAIL in a few is unicast, and chunks may follow each other faster.
+    pub(super) fn begins_to_wait(&mut self) {
+        if self.next <= self.base + 1 {
+            self.reminded = 0;
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<u64> {
@@ -301,7 +309,7 @@ impl Sending {
 
     pub(super) fn heap_bytes(&self) -> usize {
         let chunks = self.chunks.len() * size_of::<(u64, Held)>();
-        let repairs = self.repairs.len() * size_of::<(u64, Option<u16>, u16)>();
+        let repairs = self.repairs.heap_bytes();
         let posts = self.posts.capacity() * size_of::<Post>();
         let left = self.left.capacity() * size_of::<Left>();
         size_of::<Sending>() + self.acked.heap_bytes() + chunks + repairs + posts + left
@@ -412,7 +420,7 @@ impl Sending {
             .in_pieces
             .get(&member)
             .is_some_and(|&until| now < until);
-        self.repairs.insert((number, Some(member), 0));
+        self.repairs.add(number, member, 0);
         let held = self.chunks.get_mut(&number).filter(|_| pieces);
         let held = held.map(|held| (pieces::count(held.chunk.len), held));
         let Some((count, held)) = held.filter(|(count, _)| *count > 0) else {
@@ -421,7 +429,7 @@ impl Sending {
         for _ in 0..count.min(pieces::AT_ONCE) {
             let piece = held.turn % count + 1;
             held.turn = piece;
-            self.repairs.insert((number, Some(member), piece));
+            self.repairs.add(number, member, piece);
         }
     }
 
@@ -468,7 +476,7 @@ mod tests {
         let (hold_ns, pause_ns) = (20_000, 2_000_000);
         let mut asked = (0..16u16).map(|n| {
             let now = (n as u64 + 1) * pause_ns;
-            held.ask(now, 1 + n % 4, hold_ns, ASKERS_MAX as u8)
+            held.ask(now, 1 + n % 4, hold_ns, REQUESTERS_MAX as u8)
         });
         let first: Vec<_> = asked.by_ref().take(4).collect();
         assert_eq!(first, [Some(Again::Alone); 4]);
@@ -511,6 +519,7 @@ mod tests {
         let all = (0..=4)
             .map(|piece| (0, Some(2), piece))
             .chain([(0, Some(3), 0)]);
-        assert!(sending.repairs.into_iter().eq(all));
+        let sent = core::iter::from_fn(|| sending.repairs.pop());
+        assert!(sent.eq(all));
     }
 }

@@ -9,7 +9,7 @@ use marline_wire::{PIECES_MAX, PIECE_LEN};
 pub(super) const AT_ONCE: u16 = 32;
 /// Failed retransmissions of a chunk after which it is sent in pieces. Random losses seldom repeat
 /// so often.
-pub(super) const IN_VAIN: u8 = 2;
+pub(super) const PIECES_AFTER: u8 = 2;
 /// Time for which a member that needed pieces is sent pieces. Then it is sent whole chunks again,
 /// since the losses may have been random, or be over.
 pub(super) const LAST_NS: u64 = 1_000_000_000;

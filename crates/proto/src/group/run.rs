@@ -30,7 +30,7 @@ impl Run {
         let Some((chunk, sum, payload)) = packet.chunk().filter(|_| self.left > 0) else {
             return false;
         };
-        if chunk != self.next || packet.head != self.head || packet.words().next().is_some() {
+        if chunk != self.next || packet.head != self.head || packet.frames().next().is_some() {
             return false;
         }
         let load = Load::of(&packet.head, &chunk, sum, payload);
@@ -59,7 +59,7 @@ impl Group {
         // The last chunk of a broadcast is shorter, or excluded from runs.
         let whole = chunk.parity == 0 && chunk.piece == 0;
         let plain = heard.network.is_some() && whole && !chunk.leaves;
-        let sane = plain && chunk.len as u64 == size && self.is_sane(heard, &next);
+        let sane = plain && chunk.len as u64 == size && self.is_consistent(heard, &next);
         if !sane || self.parts.collects(chunk.root, self.cfg.me) {
             return None;
         }
@@ -113,7 +113,7 @@ impl Group {
         let network = run
             .heard
             .network
-            .and_then(|l| from.lane_high.get_mut(l as usize));
+            .and_then(|l| from.network_high.get_mut(l as usize));
         network
             .into_iter()
             .for_each(|high| *high = (*high).max(number));

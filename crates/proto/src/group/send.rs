@@ -58,7 +58,7 @@ impl Group {
         };
         own.pause_ns = after;
         own.remind_at = now + after;
-        own.reminded = 0;
+        own.begins_to_wait();
         if scheme.parity > 0 && !scheme.alone {
             own.add_to_parity(handle, &chunk, scheme.parity.min(PARITY_MAX));
         }

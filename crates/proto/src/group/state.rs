@@ -1,6 +1,6 @@
 //! The fields of one member's state.
 
-use super::carried::{Carried, Trip};
+use super::collectors::Parts;
 use super::config::{GroupConfig, Identity};
 use super::delay::Draw;
 use super::incoming::Receiving;
@@ -9,8 +9,9 @@ use super::networks::Networks;
 use super::order::Order;
 use super::outgoing::Sending;
 use super::pace::Pace;
-use super::parts::Parts;
-use super::types::{End, GroupEvent, GroupStats, To, Word};
+use super::reachability::{Reachability, Trip};
+use super::replay::Replays;
+use super::types::{End, Frame, GroupEvent, GroupStats, To};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -39,12 +40,16 @@ pub struct Group {
     pub(super) kept_bytes: u64,
     pub(super) networks: Networks,
     pub(super) pace: Pace,
-    pub(super) carried: Carried,
+    pub(super) reachability: Reachability,
     pub(super) trip: Trip,
     pub(super) dead: Vec<u16>,
+    /// Numbers of each member's packets, once one with a tag has arrived.
+    pub(super) replays: Replays,
     /// All operations are over, and no more are posted.
     pub(super) retired: bool,
-    pub(super) words: VecDeque<(To, Word)>,
+    pub(super) frames: VecDeque<(To, Frame)>,
+    /// The last packet had a chunk, and could not take acknowledgements that wait.
+    pub(super) passed_acks: bool,
     pub(super) events: VecDeque<GroupEvent>,
     pub(super) stats: GroupStats,
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 use marline_wire::GroupHead;
-pub use marline_wire::{Chunk, GroupWord as Word};
+pub use marline_wire::{Chunk, GroupFrame as Frame};
 
 /// Source of an admitted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum To {
     Member(u16),
 }
 
-/// Payload of a packet beside its words.
+/// Payload of a packet beside its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A chunk of an own broadcast, from the memory of operation `handle`.
@@ -58,6 +58,14 @@ pub enum Content {
 }
 
 impl Content {
+    /// Returns whether the payload is a piece of a chunk.
+    pub(super) fn is_piece(&self) -> bool {
+        match self {
+            Content::Own { chunk, .. } | Content::Retained(chunk) => chunk.piece > 0,
+            Content::Parity { .. } | Content::Mark { .. } => false,
+        }
+    }
+
     /// Bytes of payload.
     pub(super) fn len(&self) -> u32 {
         match self {
@@ -73,8 +81,8 @@ impl Content {
 pub struct Packet {
     /// Destination.
     pub to: To,
-    /// The packet's words.
-    pub words: Vec<Word>,
+    /// The packet's frames.
+    pub frames: Vec<Frame>,
     /// The packet's payload.
     pub content: Option<Content>,
 }
@@ -112,7 +120,7 @@ impl Place {
 /// A chunk that can be rebuilt from a parity and the other chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebuild {
-    /// Destination of the chunk, and memory of the other chunks.
+    /// The memory that holds the other chunks and takes the rebuilt chunk.
     pub place: Place,
     /// The chunk to rebuild: the exclusive or of the parity and all other chunks.
     pub chunk: Chunk,
@@ -224,7 +232,7 @@ pub struct GroupStats {
     pub duplicates: u64,
     /// Chunks for which there was no room because they arrived before their broadcast was posted.
     pub no_room: u64,
-    /// Chunks and words of members that contradict this group's state.
+    /// Chunks and frames of members that contradict this group's state.
     pub nonsense: u64,
     /// Packets whose token, group, epoch or sender does not belong to this group.
     pub strangers: u64,

@@ -9,7 +9,7 @@ use crate::incoming::messages::Incoming;
 use crate::state::conn::Conn;
 use crate::state::context::Context;
 use crate::state::credit::Credit;
-use crate::state::transfer::{is_rpc, new_inbound, InboundState};
+use crate::state::transfer::{is_matched, is_rpc, new_inbound, InboundState};
 use marline_wire::{blocks, MsgHead, BLOCK_BYTES, FLAG_TAGGED};
 
 /// Largest message without a grant.
@@ -78,7 +78,7 @@ impl Incoming {
             return false;
         };
         let later = conn.rx.inbound.range(number + 1..).next().is_some();
-        let message = head.filter(|head| !is_rpc(head));
+        let message = head.filter(|head| is_matched(head));
         later || message.is_some_and(|head| self.receives.locate(peer, head).is_some())
     }
 
@@ -112,10 +112,11 @@ impl Incoming {
         let len = f.payload.bytes.len() as u64;
         let (start, n) = (f.offset / BLOCK_BYTES, blocks(len));
         let ungranted = inbound.rendezvous && f.offset + len > inbound.granted;
-        if inbound.total != f.total || ungranted {
+        let refused = inbound.state == InboundState::Refused;
+        if inbound.total != f.total || ungranted || refused {
             return Err(inbound.no_place());
         }
-        if inbound.is_put() {
+        if inbound.is_visible() {
             return self.take_visible(ctx, now, (peer, at), key, &f, memory);
         }
         match inbound.set.covered(start, n) {
@@ -149,7 +150,7 @@ impl Incoming {
     ) -> Option<Result<(), DropReason>> {
         let head = f.head?;
         let len = f.payload.bytes.len() as u64;
-        if is_rpc(&head) {
+        if !is_matched(&head) {
             return None;
         }
         let conn = ctx.conn(peer)?;
@@ -222,7 +223,8 @@ impl Incoming {
                 return;
             };
             // Later messages are matched after the RPC was taken.
-            if is_rpc(&head) && !(inbound.complete() && ctx.directory.serves_rpc(peer)) {
+            let keyed = ctx.cfg.key_mark != 0;
+            if is_rpc(&head) && !(inbound.complete() && ctx.directory.serves_rpc(peer, keyed)) {
                 return;
             }
             let Some(conn) = ctx.conn_mut(peer) else {

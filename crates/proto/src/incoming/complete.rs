@@ -4,6 +4,7 @@ use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{Event, PeerId};
 use crate::incoming::messages::Incoming;
+use crate::incoming::put::answer;
 use crate::state::context::Context;
 use crate::state::transfer::InboundState;
 use marline_wire::MsgHead;
@@ -64,9 +65,12 @@ impl Incoming {
         let (peer, number, reply) = (inbound.peer, inbound.number, inbound.reply);
         let (state, bounced, total) = (inbound.state, inbound.bounced, inbound.total);
         let (credit, head) = (inbound.credit, inbound.head);
-        if state == InboundState::Held {
+        // The answer to a remote write, or its ack, is still due.
+        let asks = matches!(state, InboundState::Claimed | InboundState::Refused);
+        if state == InboundState::Held || asks && inbound.is_put() {
             return;
         }
+        let answered = inbound.is_answered();
         if let Some(conn) = ctx.conn_mut(peer) {
             if reply {
                 conn.rx.pending_reads.remove(&(number as u32));
@@ -82,12 +86,15 @@ impl Incoming {
                 capacity,
             } => {
                 let at = (peer, number);
-                let completion_order = reply || ctx.cfg.errs(Mutation::TellEarly);
+                let completion_order = reply || ctx.cfg.errs(Mutation::ReportEarly);
                 if !completion_order && self.completion_order.hold(at) {
                     return;
                 }
                 self.show_end(ctx, key, (handle, base));
                 self.drop_inbound(ctx, key);
+                if answered {
+                    answer(ctx, peer, (number as u32, 0));
+                }
                 ctx.return_credit(peer, credit);
                 if reply {
                     ctx.events.push_back(Event::ReadDone { handle, ok: true });

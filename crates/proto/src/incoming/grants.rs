@@ -1,5 +1,5 @@
 //! Grants: bytes that peers may send of each rendezvous message. All grants together fit half of
-//! the kernel's receive buffer (design rule 4).
+//! the kernel's receive buffer (docs/design/rendezvous.md).
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::{Key, Slab};
@@ -214,7 +214,7 @@ impl Grants {
         now: u64,
     ) -> bool {
         // Unread data in local sockets is not stale.
-        if now < self.stale_at || ctx.descheduled.is_standby(now) {
+        if now < self.stale_at || ctx.descheduled.is_catching_up(now) {
             return false;
         }
         // No grant made from now on can be stale before this.

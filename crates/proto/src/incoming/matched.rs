@@ -6,7 +6,7 @@ use crate::base::types::{Claim, Event, PeerId, RecvSpec};
 use crate::incoming::grants::Grants;
 use crate::incoming::messages::Incoming;
 use crate::state::context::Context;
-use crate::state::matching::Found;
+use crate::state::matching::{Found, Posted, Waiting};
 use crate::state::transfer::{is_rpc, InboundState};
 use marline_wire::{MsgHead, BLOCK_BYTES, FLAG_PUT, FLAG_TAGGED};
 
@@ -30,20 +30,39 @@ impl Incoming {
         let Some(waiting) = self.receives.find_unexpected(spec, true) else {
             return false;
         };
-        self.bind(ctx, waiting.inbound, &Found::whole(spec), now_ns);
+        let posted = self.receives.number(spec);
+        self.receive_waiting(ctx, &waiting, &posted, now_ns);
         true
+    }
+
+    /// Gives a single receive an unexpected message that it accepts.
+    pub(crate) fn receive_waiting(
+        &mut self,
+        ctx: &mut Context<'_>,
+        waiting: &Waiting,
+        posted: &Posted,
+        now_ns: u64,
+    ) {
+        self.note_matched(ctx, waiting.inbound, posted, false);
+        self.bind(ctx, waiting.inbound, &Found::whole(&posted.spec), now_ns);
     }
 
     /// Posts a multi-receive, after giving it all matching unexpected messages that fit.
     pub(crate) fn post_multi(&mut self, ctx: &mut Context<'_>, spec: &RecvSpec, now_ns: u64) {
         self.receives.post(spec);
+        self.fill_multi(ctx, spec, now_ns);
+    }
+
+    /// Gives a posted multi-receive all matching unexpected messages that fit.
+    pub(crate) fn fill_multi(&mut self, ctx: &mut Context<'_>, spec: &RecvSpec, now_ns: u64) {
         while let Some(waiting) = self.receives.find_unexpected(spec, false) {
             let Some(head) = self.inbounds.get(waiting.inbound).and_then(|i| i.head) else {
                 break;
             };
-            let Some(found) = self.receives.arrive(waiting.peer, &head) else {
+            let Some((found, before)) = self.receives.arrive(waiting.peer, &head) else {
                 break;
             };
+            self.note_matched(ctx, waiting.inbound, &before, found.stays);
             self.receives.find_unexpected(spec, true);
             if let Some(conn) = ctx.conn_mut(waiting.peer) {
                 conn.rx.watchers -= found.unwatches();
@@ -70,7 +89,8 @@ impl Incoming {
         if is_rpc(head) {
             return self.take_rpc(ctx, peer, head, key);
         }
-        if let Some(found) = self.receives.arrive(peer, head) {
+        if let Some((found, before)) = self.receives.arrive(peer, head) {
+            self.note_matched(ctx, key, &before, found.stays);
             if let Some(conn) = ctx.conn_mut(peer) {
                 conn.rx.watchers -= found.unwatches();
             }

@@ -50,7 +50,7 @@ impl Incoming {
         let inbound = key.and_then(|key| self.inbounds.get_mut(key));
         let known = inbound.and_then(|inbound| inbound.advertisement.as_mut());
         if let (Some(key), Some(known)) = (key, known.filter(|_| advertisement.key != 0)) {
-            known.tell(
+            known.set_sum(
                 advertisement.segment as usize,
                 (advertisement.sum, header.algorithm),
             );
@@ -216,7 +216,9 @@ impl Incoming {
             return;
         };
         let sum = |n: usize| advertisement.sum(n).or(unsummed.then_some((0, 0)));
-        let due = advertisement.unjudged().filter_map(|n| Some((n, sum(n)?)));
+        let due = advertisement
+            .unverified()
+            .filter_map(|n| Some((n, sum(n)?)));
         let due: Vec<(usize, SegmentSum)> = due.collect();
         for (segment, sum) in due {
             let Some(inbound) = self.inbounds.get(key) else {
@@ -299,6 +301,11 @@ impl Incoming {
             self.want_keys(ctx, key);
         }
         self.grants.want(&mut self.inbounds, ctx, key, now);
+    }
+
+    /// The peer that sends an inbound message.
+    pub(crate) fn sender_of(&self, inbound: u64) -> Option<PeerId> {
+        Some(self.inbounds.get(Key::of(inbound))?.peer)
     }
 
     /// The first unread range (start, end) of an inbound message at or after `from`.

@@ -8,7 +8,7 @@ use crate::incoming::messages::Incoming;
 use crate::state::context::Context;
 use crate::state::matching::Found;
 use crate::state::sent_packets::FrameRef;
-use crate::state::transfer::InboundState;
+use crate::state::transfer::{Inbound, InboundState};
 use core::mem::take;
 use marline_wire::{MsgHead, FLAG_REFUSED};
 
@@ -74,16 +74,15 @@ impl Incoming {
             self.drop_inbound(ctx, claim.0);
             return ctx.events.push_back(Event::PutRefused { handle });
         }
-        if let Some(conn) = ctx.conn_mut(peer) {
-            let flags = FLAG_REFUSED;
-            conn.tx
-                .control
-                .push_back(FrameRef::EmptyGrant { number, flags });
-            ctx.wake(peer);
+        if take(&mut inbound.bounced) {
+            let inbound = claim.0.name();
+            ctx.events.push_back(Event::BounceFree { inbound });
         }
-        // Without acks no ack of the refusal will come: it is not stored.
-        if !ctx.cfg.reliable || ctx.cfg.errs(Mutation::ForgetRefusal) {
-            self.refusal_heard(ctx, peer, number);
+        answer(ctx, peer, (number, FLAG_REFUSED));
+        // No ack of the refusal will come: it is not stored.
+        let gone = ctx.conn(peer).is_none_or(|conn| conn.session.is_over());
+        if gone || !ctx.cfg.reliable || ctx.cfg.errs(Mutation::ForgetRefusal) {
+            self.end_refused(ctx, claim.0);
         }
         if counted > 0 {
             self.pump_grants(ctx, now_ns);
@@ -92,24 +91,36 @@ impl Incoming {
 
     /// Handles the writer's ack of a refusal.
     pub(crate) fn refusal_heard(&mut self, ctx: &mut Context<'_>, peer: PeerId, number: u32) {
-        let Some(conn) = ctx.conn_mut(peer) else {
+        let Some(conn) = ctx.conn(peer) else {
             return;
         };
         let number = conn.rx.expand(number);
-        let Some(&key) = conn.rx.inbound.get(&number) else {
-            return;
-        };
-        let Some(inbound) = self.inbounds.get(key) else {
-            return;
-        };
-        if inbound.state != InboundState::Refused {
-            return;
+        if let Some(&key) = conn.rx.inbound.get(&number) {
+            self.end_refused(ctx, key);
         }
-        let credit = inbound.credit;
+    }
+
+    /// Forgets a refused remote write.
+    fn end_refused(&mut self, ctx: &mut Context<'_>, key: Key) {
+        let refused = |i: &&Inbound| i.state == InboundState::Refused;
+        let Some(inbound) = self.inbounds.get(key).filter(refused) else {
+            return;
+        };
+        let (peer, number, credit) = (inbound.peer, inbound.number, inbound.credit);
         if let Some(conn) = ctx.conn_mut(peer) {
             conn.rx.inbound.remove(&number);
         }
         self.drop_inbound(ctx, key);
         ctx.return_credit(peer, credit);
+    }
+}
+
+/// Answers a remote write with a grant of no bytes: its memory took it, or it was refused.
+pub(crate) fn answer(ctx: &mut Context<'_>, peer: PeerId, (number, flags): (u32, u8)) {
+    if let Some(conn) = ctx.conn_mut(peer) {
+        conn.tx
+            .control
+            .push_back(FrameRef::EmptyGrant { number, flags });
+        ctx.wake(peer);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::slab::Key;
 use crate::base::types::{PeerId, RecvSpec};
-use crate::state::matching::{Found, Matching, Posted, Waiting};
+use crate::state::matching::{Found, MatchedReceive, Matching, Posted, Waiting};
 use alloc::collections::BTreeMap;
 use marline_wire::MsgHead;
 
@@ -11,6 +11,17 @@ use marline_wire::MsgHead;
 struct Multi {
     outstanding: u32,
     retired: bool,
+}
+
+/// State of a receive without the message that it had matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivenBack {
+    /// The receive waits for a message again.
+    Open,
+    /// Other messages are in flight into the multi-receive, or it is still posted.
+    InUse,
+    /// The multi-receive is finished.
+    Over,
 }
 
 /// The receives of a node.
@@ -43,11 +54,42 @@ impl Receives {
         Some(found)
     }
 
-    /// Takes the first posted receive that accepts the message.
-    pub(crate) fn arrive(&mut self, peer: PeerId, head: &MsgHead) -> Option<Found> {
-        let found = self.matching.arrive(peer, head)?;
-        self.enter_multi(&found);
-        Some(found)
+    /// Takes the first posted receive that accepts the message; also returns its state before that,
+    /// with which it can be posted again.
+    pub(crate) fn arrive(&mut self, peer: PeerId, head: &MsgHead) -> Option<(Found, Posted)> {
+        let (at, _) = self.matching.locate(peer, head)?;
+        let before = self.matching.posted_at(at, head)?;
+        Some((self.take_at(at, head)?, before))
+    }
+
+    /// A receive that takes an unexpected message at once, with the number that a posted one would
+    /// have.
+    pub(crate) fn number(&mut self, spec: &RecvSpec) -> Posted {
+        self.matching.number(*spec)
+    }
+
+    /// Ends a message that will not come for the receive that it matched, as if it had never been
+    /// announced.
+    pub(crate) fn give_back(&mut self, matched: &MatchedReceive) -> GivenBack {
+        let MatchedReceive { posted, stayed } = *matched;
+        let Some(multi) = self.multi.get_mut(&posted.spec.handle) else {
+            return GivenBack::Open;
+        };
+        if stayed {
+            // Later messages lie behind the message's place in the buffer.
+            return match self.leave(posted.spec.handle) {
+                true => GivenBack::Over,
+                false => GivenBack::InUse,
+            };
+        }
+        multi.outstanding -= 1;
+        multi.retired = false;
+        GivenBack::Open
+    }
+
+    /// Posts a receive again that was given back, at its place in the order.
+    pub(crate) fn post_again(&mut self, posted: &Posted) {
+        self.matching.post_again(*posted);
     }
 
     /// Counts a message in flight into a multi-receive buffer.
@@ -174,9 +216,9 @@ mod tests {
         let mut receives = Receives::default();
         receives.post(&multi(7));
         let first = receives.arrive(PeerId(1), &head(40));
-        assert!(first.is_some_and(|found| found.stays));
+        assert!(first.is_some_and(|(found, _)| found.stays));
         let second = receives.arrive(PeerId(1), &head(40));
-        assert!(second.is_some_and(|found| !found.stays && found.base == 40));
+        assert!(second.is_some_and(|(found, _)| !found.stays && found.base == 40));
         assert!(receives.arrive(PeerId(1), &head(1)).is_none());
         assert!(!receives.leave(7), "the other message is in flight");
         assert!(receives.leave(7) && receives.buffers() == 0);

@@ -8,9 +8,10 @@ use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{sum_seed, sums_of, Landing, Memory, Payload};
 use crate::incoming::messages::Incoming;
-use crate::incoming::visible::show_payload;
+use crate::incoming::put_placement::show_payload;
 use crate::state::conn::Conn;
 use crate::state::context::Context;
+use crate::state::transfer::InboundState;
 use marline_wire::{
     Data, FragmentHead, Frame, Header, Packet, BLOCK_BYTES, FLAG_READ_REPLY, FRAGMENT_HEAD_LEN,
     FRAGMENT_SUM_AT,
@@ -76,14 +77,18 @@ impl Incoming {
         }?;
         let inbound = self.inbounds.get(key)?;
         let end = match inbound.rendezvous {
-            true if inbound.is_put() => inbound.granted.min(inbound.end_at()),
             true => inbound.granted.min(inbound.total),
             false => inbound.total,
+        };
+        let end = match inbound.is_visible() {
+            true => end.min(inbound.end_at()),
+            false => end,
         };
         let room = end.saturating_sub(next) / len;
         let blocks = len / BLOCK_BYTES * room.min((after.len() / segment) as u64);
         let free = inbound.set.free_from(next / BLOCK_BYTES, blocks);
-        (inbound.total == data.total).then_some(Expected {
+        let taken = inbound.total == data.total && inbound.state != InboundState::Refused;
+        taken.then_some(Expected {
             key,
             at,
             head,
@@ -131,7 +136,7 @@ impl Incoming {
                 verify_first: false,
             };
             let landing = inbound.landing(expected.key, offset, len as u64);
-            let mut landed = || match inbound.is_put() {
+            let mut landed = || match inbound.is_visible() {
                 true => show_payload(cfg, &landing, &payload, memory),
                 false => memory.land(&landing, &payload),
             };

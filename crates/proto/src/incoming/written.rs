@@ -124,7 +124,7 @@ impl Incoming {
         match memory.written(&landing, &sum) {
             WriteCheck::Wrong if !ctx.cfg.errs(Mutation::TrustWrites) => {
                 ctx.stats.written_wrong += 1;
-                Err(DropReason::CorruptPayload)
+                Err(wrong_sum(reply))
             }
             WriteCheck::Missing => {
                 ctx.stats.written_lost += 1;
@@ -138,6 +138,16 @@ impl Incoming {
                 Ok(())
             }
         }
+    }
+}
+
+/// Why written bytes with a wrong sum are dropped. The owner may store into memory that is read
+/// between the sum and the write: then no path is to blame. (Packets that announce replies, and the
+/// retransmission, still show damage.)
+fn wrong_sum(reply: bool) -> DropReason {
+    match reply {
+        true => DropReason::Unwritten,
+        false => DropReason::CorruptPayload,
     }
 }
 

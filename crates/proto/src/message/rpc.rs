@@ -28,21 +28,28 @@ impl Node {
         !self.is_loopback(peer) && self.post_message(handle, peer, head, false)
     }
 
-    /// Lengthens the RPC whose first word is `words.0` to `len` bytes (at most [`RPC_MAX`]) and
-    /// changes its second word, if it is the last message posted to a peer and nothing of it has
-    /// left. Returns its handle.
-    pub fn extend_call(&mut self, peer: PeerId, words: (u64, u64), len: u64) -> Option<u32> {
+    /// Lengthens the RPC whose first word is `first`, and whose second word is one of `second`, to
+    /// `len` bytes (at most [`RPC_MAX`]), and makes its second word the last of these, if it is the
+    /// last message posted to a peer and nothing of it has left. Returns its handle. (Both ends
+    /// number their RPCs: an answer to the peer's may have the same first word.)
+    pub fn extend_rpc(
+        &mut self,
+        peer: PeerId,
+        (first, second): (u64, [u64; 2]),
+        len: u64,
+    ) -> Option<u32> {
         debug_assert!(len <= RPC_MAX as u64);
         let flag = self.cfg.sum_flag(len);
         let last = *self.conn(peer)?.tx.queue.back()?;
         let send = self.outgoing.get_mut(last)?;
         let unsent = send.kind == SendKind::Queued && send.next == 0;
-        if !unsent || !send.is_rpc() || send.head.tag != words.0 {
+        let is_it = send.head.tag == first && second.contains(&send.head.data);
+        if !unsent || !send.is_rpc() || !is_it {
             return None;
         }
         let more = len - send.head.total;
         send.head.flags = send.head.flags & !FLAG_UNSUMMED | flag;
-        (send.head.data, send.head.total, send.wanted) = (words.1, len, len);
+        (send.head.data, send.head.total, send.wanted) = (second[1], len, len);
         let handle = send.handle;
         self.conn_mut(peer)?.stats.bytes_sent += more;
         Some(handle)

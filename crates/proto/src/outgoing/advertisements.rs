@@ -50,7 +50,7 @@ impl Outgoing {
         let path = own
             .chain(&conn.paths)
             .find(|path| local.reads_on(cfg, path));
-        let Some(path) = path.filter(|_| long && plain && conn.session.hello_acked) else {
+        let Some(path) = path.filter(|_| long && plain && conn.session.needs_no_hello()) else {
             return;
         };
         let rail = path.local;

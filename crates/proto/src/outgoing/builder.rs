@@ -6,7 +6,7 @@ use crate::state::conn::Conn;
 use crate::state::local::Local;
 use crate::state::sent_packets::FrameRef;
 use alloc::vec::Vec;
-use marline_wire::{Frame, HeadWriter, Header, Hello, HELLO_RAIL_BYTES_MAX};
+use marline_wire::{Frame, HeadWriter, Header, Hello, Versions, HELLO_RAIL_BYTES_MAX};
 
 /// A packet under construction.
 pub(crate) struct Builder<'a, 'b> {
@@ -37,21 +37,31 @@ impl<'a, 'b> Builder<'a, 'b> {
 }
 
 impl Builder<'_, '_> {
-    /// Adds HELLO to a packet; every packet carries HELLO until it is acknowledged.
-    pub(crate) fn greet(&mut self, cfg: &Config, local: &Local, conn: &Conn) {
-        if conn.session.hello_acked {
-            return;
-        }
+    /// Adds HELLO to a packet, as to every packet until one is acknowledged.
+    pub(crate) fn push_hello(
+        &mut self,
+        cfg: &Config,
+        local: &Local,
+        conn: &Conn,
+        of_destination: Option<Versions>,
+    ) {
         let mut rails = [0; HELLO_RAIL_BYTES_MAX];
         // If the packet has no room for all rails, the peer learns of fewer.
-        let room = Hello::rail_bytes_in(self.writer.room()).min(rails.len());
-        let mut hello = local.hello(cfg, conn, &mut rails[..room]);
+        let mut fields = [0; 8];
+        let further = cfg.further_fields(&mut fields).bytes().len();
+        let room = self.writer.room().saturating_sub(further);
+        let room = Hello::rail_bytes_in(room).min(rails.len());
+        let room = (&mut rails[..room], &mut fields);
+        let mut hello = local.hello(cfg, conn, of_destination, room);
         // A rail update must have all rails: a peer takes each revision only once.
         if hello.revision > 0 && hello.rails.count() < local.named_addrs().len() {
             hello.revision = 0;
         }
         let kept = FrameRef::Hello(hello.revision);
         self.control(&Frame::Hello(hello), Some(kept));
+        if cfg.pretends() && !conn.session.refused {
+            self.pretend();
+        }
         if conn.waiting() == 0 {
             self.flags |= Header::FLAG_ACK_NOW;
         }

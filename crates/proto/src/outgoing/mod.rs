@@ -2,6 +2,6 @@
 
 pub(crate) mod advertisements;
 pub(crate) mod builder;
-pub(crate) mod bulk;
+pub(crate) mod path_choice;
 pub(crate) mod sends;
 pub(crate) mod writes;

@@ -13,8 +13,8 @@ use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{SendKind, SendXfer};
 use alloc::vec::Vec;
 use marline_wire::{
-    align8, blocks, Data, Eager, Frame, Grant, Header, MsgHead, Rts, BLOCK_BYTES, DATA_LEN,
-    EAGER_LEN, FLAG_PUT, FLAG_READ_REPLY, FLAG_REFUSED, FLAG_UNSUMMED, HEADER_LEN, RTS_LEN,
+    align8, blocks, Data, Eager, Frame, Grant, Header, Rts, BLOCK_BYTES, DATA_LEN, EAGER_LEN,
+    FLAG_READ_REPLY, FLAG_REFUSED, FLAG_UNSUMMED, HEADER_LEN, RTS_LEN,
 };
 
 /// All outgoing messages.
@@ -89,8 +89,16 @@ impl Outgoing {
         }
     }
 
+    /// Begins an eager message. A remote write is listed until its owner answers.
+    pub(crate) fn start_eager(&mut self, ctx: &mut Context<'_>, conn: &mut Conn, key: Key) {
+        self.start(ctx, key, SendKind::Eager);
+        if let Some(send) = self.table.get(key).filter(|send| send.is_put()) {
+            conn.tx.rendezvous.insert(send.head.number, key);
+        }
+    }
+
     /// Sets how a message travels; an eager message may leave in full.
-    pub(crate) fn start(&mut self, ctx: &mut Context<'_>, key: Key, kind: SendKind) {
+    fn start(&mut self, ctx: &mut Context<'_>, key: Key, kind: SendKind) {
         ctx.stats.eager_sent += (kind == SendKind::Eager) as u64;
         ctx.stats.rendezvous_sent += (kind == SendKind::Rendezvous) as u64;
         if let Some(send) = self.table.get_mut(key) {
@@ -126,7 +134,7 @@ impl Outgoing {
                 if !b.writer.fits(EAGER_LEN, total as usize) || !ctx.cfg.undivided(total) {
                     break;
                 }
-                self.start(ctx, key, SendKind::Eager);
+                self.start_eager(ctx, conn, key);
                 self.push_data(key, 0, total as u32, b);
                 self.advance(key, total);
             } else {
@@ -242,13 +250,16 @@ impl Outgoing {
         let Some(send) = self.table.get_mut(key) else {
             return;
         };
+        if send.kind == SendKind::Eager && grant.wanted > 0 {
+            return; // a remote write without a grant has only an answer
+        }
         send.granted = true;
         send.wanted = send.wanted.min(whole_blocks(grant.wanted, send.head.total));
         let upto = whole_blocks(grant.upto, send.head.total);
         send.grant(upto.min(send.wanted));
         let more = send.next < send.upto && !send.in_bulk;
         send.in_bulk |= more;
-        debug_assert!(matches!(send.kind, SendKind::Rendezvous | SendKind::Reply));
+        debug_assert!(send.is_answered());
         if let Some(conn) = ctx.directory.conn_mut(peer) {
             if more {
                 conn.tx.bulk.push_back(key);
@@ -260,8 +271,7 @@ impl Outgoing {
 
     /// Handles the peer's refusal of a local remote write.
     pub(crate) fn put_refused(&mut self, ctx: &mut Context<'_>, peer: PeerId, key: Key) {
-        let is_put = |head: &MsgHead| head.flags & FLAG_PUT != 0;
-        if !self.table.get(key).is_some_and(|send| is_put(&send.head)) {
+        if !self.table.get(key).is_some_and(SendXfer::is_put) {
             return;
         }
         let Some(send) = self.table.remove(key) else {
@@ -317,6 +327,9 @@ impl Outgoing {
         };
         let done = match send.kind {
             SendKind::Queued => false,
+            SendKind::Eager if send.is_put() && !ctx.cfg.errs(Mutation::EndUnanswered) => {
+                send.wanted == 0
+            }
             SendKind::Eager if ctx.cfg.errs(Mutation::FreeLogEarly) => send.acked.count() > 0,
             SendKind::Eager => send.acked.count() == blocks(send.head.total),
             SendKind::Rendezvous | SendKind::Reply => {
@@ -329,8 +342,12 @@ impl Outgoing {
         let Some(send) = self.table.remove(key) else {
             return;
         };
-        let asked = matches!(send.kind, SendKind::Rendezvous | SendKind::Reply);
-        let conn = if asked { ctx.conn_mut(send.peer) } else { None };
+        let answered = send.is_answered();
+        let conn = if answered {
+            ctx.conn_mut(send.peer)
+        } else {
+            None
+        };
         if let Some(conn) = conn {
             match send.kind {
                 SendKind::Reply => conn.tx.replies.remove(&send.head.number),
@@ -347,8 +364,8 @@ impl Outgoing {
     pub(crate) fn end_peer(&mut self, ctx: &mut Context<'_>, peer: PeerId, arrived: Option<u32>) {
         let there = |send: &SendXfer| {
             // A remote write may be refused even after all its bytes arrived.
-            let put = send.head.flags & FLAG_PUT != 0;
-            let message = matches!(send.kind, SendKind::Eager | SendKind::Rendezvous) && !put;
+            let message = matches!(send.kind, SendKind::Eager | SendKind::Rendezvous);
+            let message = message && !send.is_put();
             // Numbers wrap around; fewer than half of all numbers are in flight.
             let before = |below: u32| (below.wrapping_sub(send.head.number) as i32) > 0;
             message && arrived.is_some_and(before)

@@ -3,7 +3,7 @@
 use super::*;
 use crate::state::context::testing::Parts;
 use crate::state::transfer::new_send;
-use marline_wire::{HeadWriter, MsgHead};
+use marline_wire::{HeadWriter, MsgHead, FLAG_PUT};
 
 const PEER: PeerId = PeerId(0);
 

@@ -36,7 +36,8 @@ impl Outgoing {
         let send = self.table.get(key)?;
         let path = &conn.paths[at];
         let rail = &local.rails[path.local as usize];
-        if !rail.addr.writes() || !path.to.writes() {
+        let pending = path.validation.is_pending();
+        if pending || !rail.addr.writes() || !path.to.writes() {
             return None;
         }
         let most = span_max(rail, path.datagram_max());

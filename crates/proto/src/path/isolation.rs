@@ -155,7 +155,12 @@ impl Context<'_> {
             return;
         };
         let known = conn.session.epoch == Some(header.src_epoch) && !conn.session.is_over();
-        if let Some(at) = conn.path_by_send_code(code).filter(|_| known) {
+        let Some(at) = conn.path_by_send_code(code).filter(|_| known) else {
+            return;
+        };
+        // A copy of a packet that arrived says nothing of the path: any host can have damaged it.
+        let copied = conn.paths[at].acks.is_duplicate(header.number);
+        if !copied {
             self.note_damage(peer, at);
         }
     }
@@ -199,7 +204,7 @@ impl Recovery<'_> {
                 let path = &mut conn.paths[at];
                 if path.health.is_isolated() {
                     path.health.end_isolation(now);
-                    path.rise(now, Input::NoBetter);
+                    path.bring_up(now, Input::NoBetter);
                     let event = conn.path_changed(at, PathReason::NoBetter, 0);
                     self.actions.event(event);
                 }

@@ -88,7 +88,7 @@ impl Recovery<'_> {
     }
 
     /// Tells the rail that a path which has worked is silent.
-    pub(crate) fn tell_silent(&mut self, conn: &mut Conn, at: usize) {
+    pub(crate) fn report_silent(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         if path.is_proven() && !path.rail_down() {
             path.link.silent = true;
@@ -257,7 +257,7 @@ impl Node {
         let rail_down = self.local.uptimes.get(rail).is_some_and(Uptime::is_down);
         self.of_link(now_ns, rail, link, |_, conn, at| {
             let path = &mut conn.paths[at];
-            path.link.rise();
+            path.link.bring_up();
             path.health.set_rail_down(rail_down);
             path.probing.set_due(now_ns);
             path.pto.restart(now_ns);

@@ -9,6 +9,7 @@ pub(crate) mod mtu_probe;
 mod outage;
 pub(crate) mod rail_events;
 pub(crate) mod reachability;
+mod refusals;
 mod siblings;
 mod standby;
 pub(crate) mod validation;

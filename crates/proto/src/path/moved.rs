@@ -148,6 +148,7 @@ impl Recovery<'_> {
         path.link.on_new_address();
         self.actions.leave_host(path.to);
         path.to = to;
+        path.validation = conn.session.new_address;
         path.probing.set_due(now);
         path.pto.restart(now);
         path.probing.request();

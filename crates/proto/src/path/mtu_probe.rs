@@ -86,8 +86,8 @@ impl Recovery<'_> {
         path.stats.shrinks += u64::from(lost.shrank);
         if lost.shrank {
             self.requeue_in_flight(conn, at);
-        } else if lost.chokes {
-            self.path_chokes(now, conn, at);
+        } else if lost.too_small {
+            self.leave_small_path(now, conn, at);
         }
         self.actions.events(conn.size_report(at));
         self.actions.mark_ready();
@@ -96,14 +96,14 @@ impl Recovery<'_> {
     /// After an ack: checks whether a later packet overtook the size probe, and starts the probe
     /// for a larger size when due. Only a path in use is probed.
     #[inline]
-    pub(crate) fn weigh_size(&mut self, now: u64, conn: &mut Conn, at: usize) {
+    pub(crate) fn check_size_probe(&mut self, now: u64, conn: &mut Conn, at: usize) {
         if conn.paths[at].mtu.is_pending(now) {
-            self.weigh_size_now(now, conn, at);
+            self.check_size_probe_now(now, conn, at);
         }
     }
 
     #[cold]
-    fn weigh_size_now(&mut self, now: u64, conn: &mut Conn, at: usize) {
+    fn check_size_probe_now(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let path = &conn.paths[at];
         let overdue = |n: u64| {
             let sent = path.ring.get(n);
@@ -118,7 +118,7 @@ impl Recovery<'_> {
     }
 
     /// Gives up a path that passes no packet long enough for data, if there is another path.
-    fn path_chokes(&mut self, now: u64, conn: &mut Conn, at: usize) {
+    fn leave_small_path(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let event = conn.path_shrank(at, (DATAGRAM_FLOOR, 0), PathReason::Size);
         self.actions.event(event);
         self.path_down(now, conn, at, PathReason::Size);

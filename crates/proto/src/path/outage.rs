@@ -6,8 +6,8 @@ use crate::state::conn::Conn;
 
 impl Conn {
     /// Notes when delivery stopped, because a packet on path `at` is late or the path failed.
-    /// `told`: report the end of the gap.
-    pub(crate) fn begin_gap(&mut self, at: usize, told: bool) {
+    /// `report`: report the end of the gap.
+    pub(crate) fn begin_gap(&mut self, at: usize, report: bool) {
         let Some((_, oldest)) = self.paths[at].ring.oldest_waiting() else {
             return; // nothing waits
         };
@@ -19,7 +19,7 @@ impl Conn {
                 .max();
             self.life.gap_from = oldest.sent_ns.max(delivered.unwrap_or(0)).max(1);
         }
-        self.life.gap_reported |= told;
+        self.life.gap_reported |= report;
     }
 
     /// The event for the state of path `at`.
@@ -101,7 +101,7 @@ impl Conn {
             0 => 0,
             from => now.saturating_sub(from).max(1),
         };
-        let told = core::mem::take(&mut self.life.gap_reported);
+        let reports = core::mem::take(&mut self.life.gap_reported);
         self.life.gap_from = 0;
         let resumed = Event::Resumed {
             peer: self.peer,
@@ -110,6 +110,6 @@ impl Conn {
             gap_ns,
         };
         let suspect = self.path_suspect(at, false, gap_ns);
-        [cleared.then_some(suspect), told.then_some(resumed)]
+        [cleared.then_some(suspect), reports.then_some(resumed)]
     }
 }

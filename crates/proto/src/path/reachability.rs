@@ -40,7 +40,7 @@ impl Conn {
             .paths
             .iter()
             .filter(|p| !p.rail_down() && p.has_room(full));
-        open.all(|p| p.probing.unheard(self.life.heard_ns) >= ASKED_MIN)
+        open.all(|p| p.probing.unanswered(self.life.heard_ns) >= ASKED_MIN)
     }
     /// True if a reliable connection (TCP, RC) is up, or was within the timeout: data or acks may
     /// wait on it behind long messages. If the network carries one direction only, the connection
@@ -185,7 +185,7 @@ impl Recovery<'_> {
             conn.flaps(since, now, self.local, self.cfg),
             conn.life.given(since),
         );
-        let proven = !self.descheduled.is_standby(now) && conn.was_asked(self.local.full);
+        let proven = !self.descheduled.is_catching_up(now) && conn.was_asked(self.local.full);
         let most = if flaps { FLAPS_TIME } else { TIMEOUT_EXTENSION };
         if (proven && !flaps) || given >= most {
             return true;

@@ -139,7 +139,7 @@ mod tests {
             let peer = PeerId(index);
             if let Some(conn) = parts.directory.conn_mut(peer) {
                 let at = conn.push_path(Path::new(0, &rail, to));
-                conn.paths[at].rise(1, Input::Answered);
+                conn.paths[at].bring_up(1, Input::Answered);
             }
             parts.directory.enter_hosts(&parts.local, peer);
         }

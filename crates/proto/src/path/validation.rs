@@ -12,7 +12,7 @@ const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 
 /// Time for which reachability must be lost before standby rails are used. Descheduled peers answer
 /// sooner, and cause no unnecessary connections.
-const STAND_IN_NS: u64 = 100_000_000;
+const STANDBY_AFTER_NS: u64 = 100_000_000;
 
 impl Recovery<'_> {
     /// Takes a path down, unless it is the last.
@@ -34,7 +34,7 @@ impl Recovery<'_> {
 
     pub(crate) fn probe(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let lost = conn.is_unreached();
-        if lost && conn.reachability.lost_for_ns(now) >= STAND_IN_NS {
+        if lost && conn.reachability.lost_for_ns(now) >= STANDBY_AFTER_NS {
             self.standby(conn);
         }
         if now < conn.paths[at].probing.due_ns() || !conn.asks_path(at, self.cfg) {
@@ -64,7 +64,7 @@ impl Recovery<'_> {
             self.cfg.probe_interval_max_ns()
         };
         path.probing.on_timer(now, cap);
-        self.tell_silent(conn, at);
+        self.report_silent(conn, at);
         self.reroute(conn, at);
         let path = &mut conn.paths[at];
         if path.rail_down() {

@@ -12,7 +12,7 @@ use marline_wire::{Frame, Header};
 
 impl Node {
     /// Starts closing: every peer gets BYE with the final ack state, repeated until it acknowledges
-    /// one (design rule 11). Call `drained` first.
+    /// one. Call `drained` first.
     pub fn say_bye(&mut self) {
         self.take_deferred();
         self.local.closing = true;
@@ -34,7 +34,8 @@ impl Node {
     /// still need to be told that its messages were delivered.
     pub fn all_acked_bye(&self) -> bool {
         let waits = |conn: &Conn| {
-            conn.session.epoch.is_some() && !conn.session.is_over() && !conn.bye.heard
+            let waits = conn.session.epoch.is_some() && !conn.session.is_over();
+            waits && !conn.bye.heard && !conn.is_unvalidated()
         };
         !self.cfg.reliable
             || !self

@@ -15,7 +15,7 @@ use marline_wire::Address;
 
 /// Time from a peer's end to the removal of its connection state: a closing peer repeats BYE for 2
 /// s and needs an answer each time.
-const PARTING_NS: u64 = 5_000_000_000;
+const DRAINING_NS: u64 = 5_000_000_000;
 /// Time from the removal of the connection state to that of the address: a packet is in flight for
 /// at most 2 minutes (RFC 9293), and its answer for as long again.
 const NAME_KEPT_NS: u64 = 240_000_000_000;
@@ -51,6 +51,12 @@ impl Directory {
         PeerId(index)
     }
 
+    /// Returns whether this id leads to the peer in slot `index`. It leads to another one where a
+    /// stranger had the id of an endpoint that was inserted later.
+    fn has_name(&self, index: u32, id: u64) -> bool {
+        self.by_id.get(&id) == Some(&index)
+    }
+
     /// Schedules the next check of the peer in slot `index`.
     fn look_again(&mut self, index: u32, at: u64) {
         let Some(entry) = self.peers.get_mut(index as usize) else {
@@ -71,7 +77,7 @@ impl Directory {
 
     /// Schedules the removal of a dead or closed peer.
     pub(crate) fn departs(&mut self, peer: PeerId, now: u64) {
-        self.look_again(peer.0, now + PARTING_NS);
+        self.look_again(peer.0, now + DRAINING_NS);
     }
 
     /// Frees the slot for another peer.
@@ -81,7 +87,9 @@ impl Directory {
             core::mem::replace(&mut entry.address, Address::NOBODY).id
         });
         if let Some(id) = freed.filter(|id| *id != Address::NOBODY.id) {
-            self.by_id.remove(&id);
+            if self.has_name(index, id) {
+                self.by_id.remove(&id);
+            }
             self.departed.free.push(index);
         }
     }
@@ -91,10 +99,15 @@ impl Node {
     /// Records that the owner has an entry for the peer, which therefore stays known.
     pub fn name(&mut self, peer: PeerId) {
         self.directory.change(peer.0, |entry| entry.named = true);
+        let conn = self.directory.conn_mut(peer);
+        if let Some(conn) = conn.filter(|conn| conn.is_of_stranger()) {
+            conn.waive_validation();
+            self.run_queue.mark_ready(conn);
+        }
     }
 
     /// Records that the owner no longer has an entry for the peer.
-    pub fn unname(&mut self, peer: PeerId) {
+    pub fn av_removed(&mut self, peer: PeerId) {
         self.directory.change(peer.0, |entry| entry.named = false);
         let Some(entry) = self.directory.peers.get(peer.0 as usize) else {
             return;
@@ -122,7 +135,7 @@ impl Node {
             };
             if entry.gone && !entry.named {
                 let id = entry.address.id;
-                if self.cfg.key_mark != 0 {
+                if self.cfg.key_mark != 0 && self.directory.has_name(index, id) {
                     self.directory.departed.former.insert(id);
                 }
                 self.directory.free_slot(index);
@@ -130,7 +143,7 @@ impl Node {
                 let peer = PeerId(index);
                 self.events.push_back(Event::PeerLeft { peer });
             } else if self.peer_gone(PeerId(index)) && entry.conn.is_some() {
-                self.directory.look_again(index, now + PARTING_NS);
+                self.directory.look_again(index, now + DRAINING_NS);
             } else if !entry.named && self.keepalive_unused(now, PeerId(index)) {
                 self.directory.look_again(index, now + STRANGER_NS);
             }
@@ -140,7 +153,7 @@ impl Node {
     /// True if no work with the peer and none of its messages is left.
     fn is_left(&self, peer: PeerId) -> bool {
         let ended = |c: &Conn| c.session.is_over() && !c.listed.ready;
-        let noted = self.pending.unkept.is_none() && self.pending.deferred_ack.is_none();
+        let noted = self.pending.unrecorded.is_none() && self.pending.deferred_ack.is_none();
         noted
             && self.conn(peer).is_some_and(ended)
             && !self.incoming.has_of(peer)
@@ -160,6 +173,9 @@ impl Node {
         if let Some(conn) = conn.flatten() {
             self.links.leave(&conn);
             self.directory.hosts.forget(self.local.pairing, &conn);
+            if conn.is_traceless() {
+                return self.directory.free_slot(peer.0);
+            }
         }
         self.directory
             .look_again(peer.0, self.descheduled.last_poll_ns + NAME_KEPT_NS);

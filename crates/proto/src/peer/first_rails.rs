@@ -37,6 +37,7 @@ impl Node {
         let mut address = Address::new(self.local.id, self.local.token, &rails);
         address.has_more = rails.len() < all.len() || self.local.awaits();
         address.key_mark = self.cfg.key_mark;
+        address.set_versions(self.cfg.versions);
         address
     }
 }

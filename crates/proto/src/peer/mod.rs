@@ -8,4 +8,6 @@ pub(crate) mod handshake;
 pub(crate) mod keepalive;
 pub(crate) mod negotiate;
 pub(crate) mod reclaim;
+pub(crate) mod validation;
+pub(crate) mod versions;
 pub(crate) mod waiting;

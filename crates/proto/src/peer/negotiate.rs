@@ -2,7 +2,7 @@
 //!
 //! Each HELLO has the algorithm that its sender requests and all algorithms that it can verify.
 //! Every packet names its own algorithm in the header, so the agreement only decides what is
-//! *sent*. Until the peer's HELLO has come, [`FIRST_ALGORITHM`] is sent.
+//! *sent*. Until the peer's HELLO has come, [`Config::first_algorithm`] is sent.
 
 use crate::base::config::Config;
 use crate::base::types::{Event, PeerId, Spans, Transmit};
@@ -49,19 +49,26 @@ impl Config {
 impl Node {
     /// Ends all operations with a peer whose settings differ, and tells the peer: otherwise its
     /// operations would wait forever for acks or data.
-    pub(crate) fn refuse_settings(&mut self, now: u64, peer: PeerId, hello: &Hello<'_>) {
-        let reliable = self.cfg.reliable;
+    /// `hello`: the peer's, unless it has not spoken yet.
+    pub(crate) fn refuse(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        hello: Option<&Hello<'_>>,
+        event: Event,
+    ) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
         (conn.session.dead, conn.session.refused) = (true, true);
-        conn.session.remote_slot = hello.slot;
         conn.session.hello_acked = false;
-        if !hello.refused {
+        if let Some(hello) = hello {
+            conn.session.remote_slot = hello.slot;
+        }
+        if hello.is_none_or(|hello| !hello.refused) {
             conn.session.refusals_due = REFUSALS * conn.paths.len() as u16;
         }
         self.stats.peers_dead += 1;
-        let event = Event::PeerMismatch { peer, reliable };
         self.events.push_back(event);
         self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
@@ -124,7 +131,7 @@ impl Context<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use marline_wire::RailList;
+    use marline_wire::{HelloFields, RailList, Versions};
 
     /// The algorithm agreed if one side requests `mine` and the other `theirs` and knows only
     /// `known`.
@@ -142,9 +149,13 @@ mod tests {
             algorithm: theirs,
             algorithms: known,
             reliable: true,
+            eager_puts: false,
             refused: false,
             credit: 0,
             revision: 0,
+            versions: Versions::OURS,
+            of_destination: None,
+            further: HelloFields::NONE,
             rails: RailList::EMPTY,
         })
     }

@@ -20,8 +20,8 @@ pub struct Silence {
 }
 
 impl Node {
-    /// Calls `tell` for each silent peer that has owed an answer for at least `least_ns`.
-    pub fn for_each_silent(&self, now: u64, least_ns: u64, mut tell: impl FnMut(&Silence)) {
+    /// Calls `report` for each silent peer that has owed an answer for at least `least_ns`.
+    pub fn for_each_silent(&self, now: u64, least_ns: u64, mut report: impl FnMut(&Silence)) {
         if !self.cfg.reliable {
             return;
         }
@@ -40,7 +40,7 @@ impl Node {
             }
             let mut worked = conn.paths.iter().filter(|p| p.is_proven()).peekable();
             let refused = worked.peek().is_some() && worked.all(|p| p.health.is_refused());
-            tell(&Silence {
+            report(&Silence {
                 peer: conn.peer,
                 silent_ns,
                 stranger: conn.life.heard_ns == 0,

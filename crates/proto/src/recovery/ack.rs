@@ -59,6 +59,9 @@ impl Node {
                 let newest = revision == self.local.revision;
                 if let Some(conn) = self.conn_mut(peer) {
                     conn.session.hello_acked |= newest;
+                    if conn.is_of_stranger() {
+                        conn.on_stranger_hello_acked();
+                    }
                 }
             }
             FrameRef::Rts(key) => {
@@ -68,6 +71,11 @@ impl Node {
             FrameRef::EmptyGrant { number, flags } if flags & FLAG_REFUSED != 0 => {
                 let (incoming, mut ctx) = self.incoming();
                 incoming.refusal_heard(&mut ctx, peer, number);
+            }
+            FrameRef::PathResponse(_) => {
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.session.challenged = false;
+                }
             }
             FrameRef::Bye => {
                 if let Some(conn) = self.conn_mut(peer) {
@@ -102,10 +110,10 @@ impl Recovery<'_> {
             }
         }
         self.declare_losses(now, conn, at, named_range(ack));
-        self.weigh_size(now, conn, at);
+        self.check_size_probe(now, conn, at);
         self.descheduled.judge_pto(conn, at);
         conn.paths[at].ring.retire();
-        conn.session.lost |= conn.paths[at].hears_native(ack, named_range(ack).end);
+        conn.session.lost |= conn.paths[at].on_native_ack(ack, named_range(ack).end);
     }
 
     /// Handles an ack with news: retransmission, size and gap of the path.
@@ -113,6 +121,9 @@ impl Recovery<'_> {
     fn on_progress(&mut self, now: u64, conn: &mut Conn, at: usize) {
         conn.life.unanswered_since = None;
         let path = &mut conn.paths[at];
+        if self.cfg.errs(Mutation::TrustAcks) {
+            path.validation = Default::default();
+        }
         if path.doubtful() && !self.cfg.errs(Mutation::TrustSizes) {
             path.doubt_resent(now);
         }
@@ -121,8 +132,8 @@ impl Recovery<'_> {
             self.actions.ask_links();
         }
         if cleared || conn.life.gap_from != 0 {
-            let told = conn.end_gap(now, at, cleared);
-            self.actions.events(told.into_iter().flatten());
+            let events = conn.end_gap(now, at, cleared);
+            self.actions.events(events.into_iter().flatten());
         }
     }
 
@@ -137,7 +148,7 @@ impl Recovery<'_> {
                 true => PathReason::Answered,
                 false => PathReason::Proven,
             };
-            path.rise(now, input);
+            path.bring_up(now, input);
             self.actions.event(conn.path_changed(at, why, 0));
         }
         // A stale loss of reachability would hide the next one.

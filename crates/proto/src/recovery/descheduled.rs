@@ -20,7 +20,7 @@ impl Descheduled {
     /// How long to wait for a peer that answers on no path; 0: do not wait.
     #[inline]
     pub(crate) fn descheduled_grace_ns(&self, life: &Liveness) -> u64 {
-        let worst = self.worst_ns[0].max(self.worst_ns[1]);
+        let worst = self.silence_max_ns[0].max(self.silence_max_ns[1]);
         let balance = match life.verdicts.0 {
             0 => self.verdicts.0,
             own => own,
@@ -49,7 +49,7 @@ impl Descheduled {
     #[inline]
     pub(crate) fn note_life(&self, now: u64, life: &mut Liveness, cfg: &Config) {
         // A packet that waited in our sockets does not show that the peer runs now.
-        let behind = self.is_standby(now);
+        let behind = self.is_catching_up(now);
         let watched_until = if behind { self.gap_start_ns } else { now };
         if !behind {
             life.prompt_ns = now;

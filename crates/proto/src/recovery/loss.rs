@@ -19,7 +19,7 @@ const STALE_NS: u64 = 10_000_000;
 /// Such a packet of a reliable path counts as lost only after this time. It did arrive: the ack
 /// that covered it waits in our sockets or at a descheduled peer, or was lost on another rail. In
 /// the last case probes bring the ack again ([`Node::stalled`]), and this bounds the wait.
-const UNSAID_NS: u64 = 1_000_000_000;
+const UNCOVERED_NS: u64 = 1_000_000_000;
 
 impl Recovery<'_> {
     /// Declares packets lost that were overtaken by enough others, or long enough ago. `named`: the
@@ -43,7 +43,7 @@ impl Recovery<'_> {
         let base = named.start;
         let stale_ns = match path.policy.lossy {
             true => STALE_NS,
-            false => UNSAID_NS,
+            false => UNCOVERED_NS,
         };
         let end = path.loss.largest_acked().min(named.end);
         let mut number = path.ring.first();
@@ -132,7 +132,7 @@ impl Conn {
         let queued = match frame {
             FrameRef::Ping { .. } => return,
             FrameRef::Grant(key) => queue_once(&mut self.tx.grants, key),
-            FrameRef::Credit => self.credit.tell_again(),
+            FrameRef::Credit => self.credit.repeat(),
             // Every packet carries HELLO until it is acknowledged.
             FrameRef::Hello(0) => true,
             // HELLO may be all there is to send. Other paths repeat it after losses of their own,
@@ -151,6 +151,7 @@ impl Conn {
             FrameRef::Read(_)
             | FrameRef::ReadFail(_)
             | FrameRef::Corrupt(_)
+            | FrameRef::PathResponse(_)
             | FrameRef::Advertisement { .. }
             | FrameRef::EmptyGrant { .. } => queue_once(&mut self.tx.control, frame),
             FrameRef::Written { .. } => {

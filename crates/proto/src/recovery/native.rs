@@ -57,7 +57,7 @@ impl Outgoing {
     #[cold]
     fn may_be_native(&self, conn: &Conn, path: &Path, frames: &[FrameRef]) -> bool {
         let proven =
-            path.state() == PathState::Up && path.loss.has_acks() && conn.session.hello_acked;
+            path.state() == PathState::Up && path.loss.has_acks() && conn.session.needs_no_hello();
         let number = path.ring.next_number();
         let takes = path.loss.native().is_some_and(|n| n.takes(number));
         let put = |key| {
@@ -102,7 +102,7 @@ impl Path {
 
     /// Handles an ack of native packets. Returns true if some of them were lost.
     #[inline]
-    pub(crate) fn hears_native(&mut self, ack: &Ack<MasksView<'_>>, end: u64) -> bool {
+    pub(crate) fn on_native_ack(&mut self, ack: &Ack<MasksView<'_>>, end: u64) -> bool {
         let end = end.min(self.ring.next_number());
         let Some(native) = self.loss.native_mut() else {
             return false;

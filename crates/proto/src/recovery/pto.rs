@@ -74,7 +74,7 @@ impl Recovery<'_> {
     /// Requeues packets in flight on a path whose rail is down, which has no timer, as soon as
     /// another rail is up. (They may have been sent just before the rail failed, or while this path
     /// was the last.)
-    pub(crate) fn rescue(&mut self, conn: &mut Conn, at: usize) {
+    pub(crate) fn requeue_stranded(&mut self, conn: &mut Conn, at: usize) {
         let path = &conn.paths[at];
         if !path.rail_down() || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
             return;
@@ -185,13 +185,13 @@ impl Recovery<'_> {
 
     fn reroute_if_due(&mut self, conn: &mut Conn, at: usize) {
         if conn.paths[at].pto.backoff() >= REHASH_AFTER {
-            self.tell_silent(conn, at);
+            self.report_silent(conn, at);
         }
         if !conn.wants_reroute(at, self.cfg) {
             return;
         }
         self.reroute(conn, at);
-        // A connection's rail reports itself that the connection is opened anew.
+        // Rails with connections report the new connection themselves.
         if conn.paths[at].policy.unordered {
             self.actions.event(conn.path_rerouted(at));
         }

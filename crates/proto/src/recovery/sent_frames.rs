@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::outgoing::sends::Outgoing;
 use crate::state::conn::Conn;
 use crate::state::context::Context;
-use crate::state::pending::{Unkept, UNKEPT_MAX};
+use crate::state::pending::{Unrecorded, UNRECORDED_MAX};
 use crate::state::sent_packets::FrameRef;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ impl Node {
     /// Finishes the bookkeeping of the packet that was built last, after it was sent.
     #[inline]
     pub fn sent(&mut self, now_ns: u64) {
-        let Some(peer) = self.pending.unkept.map(|u| u.peer) else {
+        let Some(peer) = self.pending.unrecorded.map(|u| u.peer) else {
             return;
         };
         if let Some(mut conn) = self.take(peer) {
@@ -26,7 +26,7 @@ impl Node {
 
     #[inline]
     pub(crate) fn keep_built(&mut self, now: u64, conn: &mut Conn) {
-        if let Some(Unkept { path, len, .. }) = self.pending.unkept.take() {
+        if let Some(Unrecorded { path, len, .. }) = self.pending.unrecorded.take() {
             let frames = core::mem::take(&mut self.pending.scratch);
             let (outgoing, mut ctx) = self.outgoing();
             self.pending.scratch = outgoing.keep(&mut ctx, now, conn, path, frames, len);
@@ -56,7 +56,7 @@ impl Node {
         (frames, len): (Vec<FrameRef>, usize),
     ) {
         let path = packet.batch.path;
-        let whole = packet.batch.bulk || packet.written || len > UNKEPT_MAX;
+        let whole = packet.batch.bulk || packet.written || len > UNRECORDED_MAX;
         if whole || !self.cfg.reliable || conn.paths[path].policy.native {
             let (outgoing, mut ctx) = self.outgoing();
             self.pending.scratch = outgoing.keep(&mut ctx, now, conn, path, frames, len);
@@ -64,7 +64,7 @@ impl Node {
         }
         let peer = conn.peer;
         self.pending.scratch = frames;
-        self.pending.unkept = Some(Unkept { peer, path, len });
+        self.pending.unrecorded = Some(Unrecorded { peer, path, len });
     }
 }
 

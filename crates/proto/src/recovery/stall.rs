@@ -129,7 +129,7 @@ impl Recovery<'_> {
             self.reroute(conn, at);
         }
         if conn.paths[at].pto.backoff() >= 2 {
-            self.tell_silent(conn, at);
+            self.report_silent(conn, at);
         }
         let path = &mut conn.paths[at];
         if path.pto.backoff() >= 2 {

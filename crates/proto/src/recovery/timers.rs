@@ -14,7 +14,7 @@ use core::cmp::Reverse;
 use core::mem::replace;
 
 /// Interval at which timers check again while not all rails were read after a poll gap.
-const BEHIND_LOOK_NS: u64 = 100_000;
+const CATCH_UP_CHECK_NS: u64 = 100_000;
 impl Node {
     /// Notes that the owner polls, in its progress thread or in the application.
     #[inline]
@@ -83,7 +83,12 @@ impl Node {
                 false => self.recover(&mut conn, |recovery, conn| recovery.serve(now_ns, at, conn)),
             };
             let why = why.filter(|_| !conn.session.closed);
+            let forgotten = conn.forgotten_at(&self.cfg) <= now_ns;
             self.put(conn);
+            if forgotten {
+                self.forget_unvalidated(now_ns, peer);
+                continue;
+            }
             if let Some(why) = why {
                 self.tear_down(now_ns, peer, why);
             }
@@ -110,8 +115,8 @@ impl Context<'_> {
     /// Updates the peer's next deadline.
     pub(crate) fn touch(&mut self, peer: PeerId, now: u64) {
         // Lateness is unknown before all rails were read.
-        let soonest = match self.descheduled.is_standby(now) {
-            true => now + BEHIND_LOOK_NS,
+        let soonest = match self.descheduled.is_catching_up(now) {
+            true => now + CATCH_UP_CHECK_NS,
             false => 0,
         };
         let Context {
@@ -138,8 +143,10 @@ impl Context<'_> {
             // Acks without room are due again when a rail has room. Before some link is up nothing
             // can leave; then this runs again.
             let acks = conn.paths[at].acks.any() && conn.paths.iter().any(|p| p.link.up);
-            if acks && full != 0 && conn.holds_acks(at, cfg.policy, full) {
-                held = true;
+            let short = full != 0 || conn.is_of_stranger();
+            if acks && short && conn.holds_acks(at, cfg.policy, full) {
+                // (Received bytes, too, end the shortage of an address that is not validated.)
+                held |= full != 0;
             } else if acks {
                 next = next.min(conn.paths[at].acks.due_ns(cfg.ack_delay_ns));
             }
@@ -148,6 +155,7 @@ impl Context<'_> {
         if held && !replace(&mut conn.listed.stalled, true) {
             run_queue.stalled.push(peer);
         }
+        next = next.min(conn.forgotten_at(cfg));
         if conn.watched() && cfg.reliable {
             let last = conn.life.heard_ns.max(conn.life.pinged_ns);
             next = next.min(if last == 0 { now } else { last } + cfg.keepalive_interval_ns());
@@ -186,8 +194,12 @@ impl Recovery<'_> {
             self.actions.mark_ready();
         }
         for at in 0..conn.paths.len() {
-            self.rescue(conn, at);
-            if !self.descheduled.is_standby(now) {
+            self.requeue_stranded(conn, at);
+            if conn.paths[at].validation.is_blocked() {
+                self.relink(now, conn, at);
+                continue;
+            }
+            if !self.descheduled.is_catching_up(now) {
                 match conn.pto_at(at, self.cfg, self.descheduled) {
                     Some((due, Expiry::Pto)) if due <= now => self.on_pto(now, conn, at),
                     Some((due, Expiry::Ask)) if due <= now => self.ask_first(now, conn, at),
@@ -237,6 +249,9 @@ impl Conn {
     ) -> u64 {
         let path = &self.paths[at];
         let mut next = path.link.retry_at().unwrap_or(u64::MAX);
+        if path.validation.is_blocked() {
+            return next; // as RFC 9002, section 6.2.2.1: nothing could leave
+        }
         if let Some((due, _)) = self.pto_at(at, cfg, descheduled) {
             next = next.min(due.max(soonest));
         }

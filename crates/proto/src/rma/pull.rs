@@ -23,7 +23,7 @@
 //! - The sender's memory is closed before its send ends, however it ends; later reads are refused.
 
 use crate::base::side_work::AdvertisementOut;
-use crate::base::types::Memory;
+use crate::base::types::{Memory, PeerId};
 use crate::node::Node;
 
 /// The sender.
@@ -49,6 +49,14 @@ impl Node {
     ) {
         let (incoming, mut ctx) = self.incoming();
         incoming.pull_over(&mut ctx, now_ns, segment, came, memory);
+    }
+
+    /// The sender of an inbound message: its number here, id and epoch.
+    pub fn sender_of(&self, inbound: u64) -> Option<(PeerId, u64, u32)> {
+        let peer = self.incoming.sender_of(inbound)?;
+        let id = self.peer_address(peer)?.id;
+        let epoch = self.directory.conn(peer)?.session.epoch?;
+        Some((peer, id, epoch))
     }
 
     /// The first unread range (start, end) of an inbound message at or after `from`.

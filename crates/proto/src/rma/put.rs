@@ -1,8 +1,11 @@
 //! Remote writes (`fi_write`, MPI's puts): messages that carry the address of their target. They
 //! are ordered among the messages of their sender, but match no receive: the owner maps the key and
 //! address in their head to memory. Grants, fragments and acks work as for any rendezvous message.
-//! Short remote writes wait for a grant too, because after their packet's ack a wrong key could not
-//! be reported any more.
+//!
+//! Remote writes as short as eager messages need no grant, as the writer knows all that a grant
+//! would say: their bytes leave at once, within credit. They end with the owner's answer, not with
+//! acks: acks show that bytes arrived, not that memory took them, and after the ack of its packets
+//! a write with a wrong key could not be reported any more. The answer is a grant of no bytes.
 
 use crate::base::types::{Claim, Event, PeerId};
 use crate::node::Node;
@@ -27,7 +30,9 @@ impl Node {
             total: len,
         };
         if len > 0 {
-            return self.post_message(handle, peer, head, true);
+            self.ensure_conn(peer);
+            let eager = self.takes_eager_puts(peer);
+            return self.post_message(handle, peer, head, !eager);
         }
         // A write without bytes succeeds without asking the peer.
         let gone = self.peer_gone(peer);
@@ -35,6 +40,15 @@ impl Node {
             self.events.push_back(Event::SendDone { handle, ok: true });
         }
         !gone
+    }
+
+    fn takes_eager_puts(&self, peer: PeerId) -> bool {
+        self.conn(peer).is_some_and(|conn| conn.session.eager_puts)
+    }
+
+    /// True if the bytes of a remote write may leave as soon as it is posted.
+    pub fn is_ready_for_put(&self, peer: PeerId, len: u64) -> bool {
+        self.takes_eager_puts(peer) && self.is_ready_for(peer, len)
     }
 }
 

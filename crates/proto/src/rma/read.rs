@@ -106,7 +106,7 @@ impl Node {
 
     /// Handles a peer's READ; a repeated one causes no further event.
     pub(crate) fn on_read(&mut self, peer: PeerId, read: &Read) -> Result<(), DropReason> {
-        let serves = self.directory.serves_read(peer);
+        let serves = self.directory.serves_read(peer, self.cfg.key_mark != 0);
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
         let &Read {
             number,

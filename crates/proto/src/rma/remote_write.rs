@@ -98,10 +98,10 @@ impl Node {
         let message_end = send.wanted;
         let (handle, ends) = (send.handle, send.urgent && offset + len >= send.wanted);
         // A packet with HELLO is longer, and gets no acks.
-        let (most, greeted) = (conn.paths[at].datagram_max(), conn.session.hello_acked);
-        let limit = most.min(if greeted { DIRECT_PACKET_MAX } else { most });
+        let (most, no_hello) = (conn.paths[at].datagram_max(), conn.session.needs_no_hello());
+        let limit = most.min(if no_hello { DIRECT_PACKET_MAX } else { most });
         let mut b = self.begin(conn, limit, out, spans);
-        if greeted {
+        if no_hello {
             b.add_acks(&mut self.context(), now, conn, at);
         }
         let slot = b.writer.push(&frame)?;

@@ -55,7 +55,7 @@ impl Node {
         let eliciting = expected.is_eliciting();
         path.acks.on_run(taken as u32, eliciting, now);
         if path.acks.fresh() >= every {
-            path.acks.hurry();
+            path.acks.make_urgent();
             self.context().wake(peer);
         }
         self.context().touch(peer, now);

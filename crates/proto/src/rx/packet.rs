@@ -22,7 +22,7 @@ impl Node {
         memory: &mut impl Memory,
     ) -> Result<PeerId, DropReason> {
         self.take_deferred();
-        let (peer, at) = match self.admit(now_ns, packet) {
+        let (peer, at) = match self.admit(now_ns, packet, wire_bytes) {
             Ok(from) => from,
             Err(reason) => return Err(self.stats.count_drop(reason)),
         };
@@ -83,7 +83,12 @@ impl Node {
     /// Finds the peer and path of a packet; rejects packets that are not for this endpoint and
     /// epoch, and duplicates.
     #[inline]
-    fn admit(&mut self, now: u64, packet: &Packet<'_>) -> Result<(PeerId, usize), DropReason> {
+    fn admit(
+        &mut self,
+        now: u64,
+        packet: &Packet<'_>,
+        wire_bytes: usize,
+    ) -> Result<(PeerId, usize), DropReason> {
         let header = &packet.header;
         let ours = header.dst_token == self.local.token && header.dst_id == self.local.id;
         if !ours && !self.cfg.errs(Mutation::IgnoreToken) {
@@ -101,6 +106,7 @@ impl Node {
             descheduled,
             cfg,
             directory,
+            run_queue,
             ..
         } = self;
         let conn = directory.conn_mut(peer).ok_or(DropReason::Gone)?;
@@ -125,6 +131,9 @@ impl Node {
         conn.life.heard_ns = now;
         conn.refusals.forget();
         conn.life.owed_since = conn.life.owed_since.map(|_| now);
+        if conn.is_of_stranger() && conn.allow_bytes(at, header.number, wire_bytes) {
+            run_queue.mark_ready(conn);
+        }
         let path = &mut conn.paths[at];
         path.link.ended = false;
         if duplicate && !cfg.errs(Mutation::AcceptReplays) {
@@ -238,7 +247,10 @@ impl Node {
                 let mut ctx = self.context();
                 ctx.ask_back(peer, at);
             }
+            Frame::PathChallenge { data } => self.on_challenge(peer, *data),
+            Frame::PathResponse { data } => self.on_response(now, peer, *data),
             Frame::Pad { .. } => {}
+            Frame::Extension(extension) => self.note_skipped(extension.kind),
             // Taken by `handle_packet`.
             Frame::Ack(_)
             | Frame::Eager(_)
@@ -283,7 +295,7 @@ impl Context<'_> {
             return;
         }
         if header.flags & Header::FLAG_ACK_NOW != 0 || path.acks.fresh() >= every {
-            path.acks.hurry();
+            path.acks.make_urgent();
             self.run_queue.mark_ready(conn);
         }
         if header.flags & Header::FLAG_EVERYWHERE != 0 {
@@ -304,6 +316,7 @@ impl NodeStats {
             DropReason::Gone => self.drop_gone += 1,
             DropReason::Invalid => self.drop_nonsense += 1,
             DropReason::NoMemory => self.drop_no_memory += 1,
+            DropReason::Version => self.drop_version += 1,
             _ => {}
         }
         reason

@@ -101,7 +101,7 @@ impl AcksOwed {
 
     /// The next ack is urgent.
     #[inline]
-    pub(crate) fn hurry(&mut self) {
+    pub(crate) fn make_urgent(&mut self) {
         self.urgent = true;
     }
 
@@ -133,7 +133,7 @@ impl AcksOwed {
     pub(crate) fn renew_native(&mut self, now: u64) {
         if self.window.native {
             self.renew_now(now);
-            self.hurry();
+            self.make_urgent();
         }
     }
 
@@ -206,7 +206,7 @@ mod tests {
     fn an_ack_that_leaves_ends_the_urgency() {
         let mut acks = AcksOwed::default();
         acks.on_run(3, true, 1_000);
-        acks.hurry();
+        acks.make_urgent();
         assert!(acks.is_urgent());
         assert!(acks.is_urgent());
         assert!(acks.take_head(1, 1_000).is_some());
@@ -217,11 +217,11 @@ mod tests {
     #[test]
     fn urgency_without_packets_ends_with_the_next_packet_built() {
         let mut acks = AcksOwed::default();
-        acks.hurry();
+        acks.make_urgent();
         acks.on_packet_built();
         assert!(!acks.is_urgent());
         acks.on_packet(0, true, 1);
-        acks.hurry();
+        acks.make_urgent();
         acks.on_packet_built();
         assert!(acks.is_urgent());
     }

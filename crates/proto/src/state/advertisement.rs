@@ -103,7 +103,7 @@ pub(crate) struct PeerAdvertisement {
     /// Checksum of each segment; not yet known beyond the end.
     sums: Vec<Option<SegmentSum>>,
     /// Segments that were read and are not verified yet.
-    unjudged: Mask,
+    unverified: Mask,
     /// Segments read and verified.
     pub(crate) here: Mask,
 }
@@ -119,15 +119,15 @@ impl PeerAdvertisement {
             reading: 0,
             next: 0,
             sums: Vec::new(),
-            unjudged: Mask::default(),
+            unverified: Mask::default(),
             here: Mask::default(),
         };
-        advertisement.tell(0, (first.advertisement.sum, first.algorithm));
+        advertisement.set_sum(0, (first.advertisement.sum, first.algorithm));
         advertisement
     }
 
     /// Stores the checksum of a segment.
-    pub(crate) fn tell(&mut self, segment: usize, sum: SegmentSum) {
+    pub(crate) fn set_sum(&mut self, segment: usize, sum: SegmentSum) {
         if segment < self.segments.count() {
             let len = self.sums.len().max(segment + 1);
             self.sums.resize(len, None);
@@ -141,8 +141,8 @@ impl PeerAdvertisement {
     }
 
     /// Segments that were read and are not verified yet.
-    pub(crate) fn unjudged(&self) -> impl Iterator<Item = usize> {
-        let mask = self.unjudged;
+    pub(crate) fn unverified(&self) -> impl Iterator<Item = usize> {
+        let mask = self.unverified;
         (0..self.segments.count()).filter(move |&n| is_in(&mask, n))
     }
 
@@ -151,14 +151,14 @@ impl PeerAdvertisement {
         let segment = self.segments.at(at);
         self.reading = self.reading.saturating_sub(1);
         match came && segment < self.segments.count() {
-            true => put_in(&mut self.unjudged, segment),
+            true => put_in(&mut self.unverified, segment),
             false => self.pull = Pull::Fails,
         }
     }
 
     /// Notes the verification of a segment.
     pub(crate) fn judge(&mut self, segment: usize, right: bool) {
-        self.unjudged[segment / 64] &= !(1 << (segment % 64));
+        self.unverified[segment / 64] &= !(1 << (segment % 64));
         if right {
             put_in(&mut self.here, segment);
         }
@@ -182,7 +182,7 @@ impl PeerAdvertisement {
 
     /// True if no further read helps: the missing bytes must be granted.
     pub(crate) fn has_failed(&self) -> bool {
-        let all_read = self.next == self.segments.count() && self.unjudged().next().is_none();
+        let all_read = self.next == self.segments.count() && self.unverified().next().is_none();
         let ends = match self.pull {
             Pull::Reads => all_read,
             Pull::Fails => true,

@@ -15,7 +15,7 @@ pub struct Comparison {
     /// When a reference path answered a packet sent after the start.
     answered_ns: Option<NonZeroU64>,
     /// Another round was granted, since this process or the peer was descheduled.
-    patient: bool,
+    extended: bool,
     /// Second round. The first round shows that the peer runs, the second that this path is silent:
     /// a peer that has just been rescheduled reads one socket before the other.
     second: bool,
@@ -59,7 +59,7 @@ impl Comparison {
         Comparison {
             started_ns: now,
             answered_ns: None,
-            patient: false,
+            extended: false,
             second: false,
             written,
             expects,
@@ -133,10 +133,10 @@ impl Comparison {
     /// Grants one more round, at most once, because this process or the peer was descheduled.
     /// Returns whether it did.
     pub(crate) fn grant_grace(&mut self, now: u64, lossy: bool) -> bool {
-        if self.patient {
+        if self.extended {
             return false;
         }
-        self.patient = true;
+        self.extended = true;
         self.answered_ns = NonZeroU64::new(now).filter(|_| lossy);
         true
     }

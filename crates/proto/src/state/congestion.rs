@@ -1,5 +1,5 @@
 //! Congestion window of a path, and the delivery rate that it follows: twice the rate times the
-//! least round trip (design section 5, rule 5).
+//! least round trip.
 //!
 //! Two rates are measured. The best recent rate sizes the window. The mean rate under load says how
 //! long a queue takes to drain; it is weighted by time, so that a burst that a token bucket lets
@@ -19,7 +19,7 @@ const QUEUED_MAX_NS: u64 = 30_000_000;
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
-/// Floor of the congestion window: two super-packets (design rule 5).
+/// Floor of the congestion window: two super-packets.
 pub const CWND_FLOOR: u64 = 128_000;
 const CWND_CAP: u64 = 64 << 20;
 /// The window of a path that does not lose packets to overload: packets wait in the rail.

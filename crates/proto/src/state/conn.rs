@@ -346,7 +346,8 @@ impl Conn {
     }
 
     /// Adds a path; returns its index.
-    pub fn push_path(&mut self, path: Path) -> usize {
+    pub fn push_path(&mut self, mut path: Path) -> usize {
+        path.validation = self.session.new_address;
         self.paths.push(path);
         if self.paths.len() >= CODES_FROM {
             let codes = &mut self.codes.get_or_insert_default().0;

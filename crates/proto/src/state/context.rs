@@ -96,8 +96,13 @@ impl Context<'_> {
     /// Returns whether a message of this cost is within the bound on strangers' memory, if the peer
     /// is a stranger.
     pub(crate) fn has_share(&self, peer: PeerId, cost: u64) -> bool {
-        let directory = &self.directory;
-        directory.is_named(peer) || directory.admission.has_room(self.cfg, cost)
+        self.is_admitted(peer) || self.directory.admission.has_room(self.cfg, cost)
+    }
+
+    /// Returns whether the owner has named the peer, or the peer has proved knowledge of the job's
+    /// key.
+    pub(crate) fn is_admitted(&self, peer: PeerId) -> bool {
+        self.cfg.key_mark != 0 || self.directory.is_named(peer)
     }
 
     /// Charges a message for memory.
@@ -125,9 +130,9 @@ impl Context<'_> {
         let Some(conn) = entry.and_then(|entry| entry.conn.as_deref_mut()) else {
             return;
         };
-        let told = conn.credit.see(bytes, self.cfg);
+        let due = conn.credit.see(bytes, self.cfg);
         let grown = !conn.session.own && promised.grow(&mut conn.credit, self.cfg);
-        if told || grown {
+        if due || grown {
             self.run_queue.mark_ready(conn);
         }
     }

@@ -71,7 +71,7 @@ impl Credit {
     }
 
     /// True if the peer has used more than half of its window.
-    fn is_crowded(&self) -> bool {
+    fn is_window_half_unread(&self) -> bool {
         let back = self.given - FIRST_CREDIT;
         self.seen.saturating_sub(back) > self.window / 2
     }
@@ -121,7 +121,7 @@ impl Credit {
     }
 
     /// Marks a lost CREDIT frame as due again; false if one was due anyway.
-    pub fn tell_again(&mut self) -> bool {
+    pub fn repeat(&mut self) -> bool {
         !core::mem::replace(&mut self.due, true)
     }
 
@@ -148,7 +148,7 @@ impl PromisedCredit {
     /// Raises the window of a peer that has used more than half of it, if there is memory. Returns
     /// whether it did: the peer must then be told.
     pub fn grow(&mut self, credit: &mut Credit, cfg: &Config) -> bool {
-        if !credit.is_crowded() || cfg.errs(Mutation::KeepCredit) {
+        if !credit.is_window_half_unread() || cfg.errs(Mutation::KeepCredit) {
             return false;
         }
         let more = cfg.credit_growth(credit.window, self.bytes);
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(credit.granted(), credit.window + most + 1);
         credit.announced();
         assert!(!credit.is_due());
-        assert!(credit.tell_again() && !credit.tell_again());
+        assert!(credit.repeat() && !credit.repeat());
     }
 
     #[test]

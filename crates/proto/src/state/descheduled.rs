@@ -1,10 +1,10 @@
 //! Poll gaps of this node, and silences of descheduled peers.
 
-/// Poll gap above which round-trip samples are discarded (design rule 5), and after which all
-/// sockets are read before any peer counts as late.
+/// Poll gap above which round-trip samples are discarded, and after which all sockets are read
+/// before any peer counts as late.
 pub(crate) const POLL_GAP_NS: u64 = 1_000_000;
 /// Time in which a full receive buffer is read, while more packets arrive: 8 MB take 5 ms.
-pub(crate) const BEHIND_MAX_NS: u64 = 10_000_000;
+pub(crate) const CATCH_UP_MAX_NS: u64 = 10_000_000;
 /// A silence is forgotten after one to two of these periods.
 pub(crate) const FORGET_NS: u64 = 1_000_000_000;
 /// Weight of a needed retransmission, relative to a spurious one. If a link loses acks as often as
@@ -36,9 +36,9 @@ pub(crate) struct Descheduled {
     pub(crate) gap_start_ns: u64,
     pub(crate) gap_end_ns: u64,
     /// Packets that arrived in the gap may still be unread: no peer counts as late.
-    pub(crate) behind: bool,
+    pub(crate) gap_unread: bool,
     /// Longest silence of a peer in this period and in the one before.
-    pub(crate) worst_ns: [u64; 2],
+    pub(crate) silence_max_ns: [u64; 2],
     pub(crate) since_ns: u64,
     /// Balance over all peers, used for a peer that has none of its own.
     pub(crate) verdicts: Verdicts,
@@ -52,34 +52,38 @@ impl Descheduled {
         self.by_thread = by_thread;
         if last_ns != 0 && now.saturating_sub(last_ns) > POLL_GAP_NS {
             (self.gap_start_ns, self.gap_end_ns) = (last_ns, now);
-            self.behind = true;
+            self.gap_unread = true;
         }
     }
 
     /// Notes that all packets that had arrived were read.
     #[inline]
     pub(crate) fn caught_up(&mut self) {
-        self.behind = false;
+        self.gap_unread = false;
     }
 
     /// True while packets that arrived in a poll gap are still being read; no peer counts as late
     /// meanwhile.
     #[inline]
-    pub(crate) fn is_standby(&self, now: u64) -> bool {
-        self.behind && now < self.gap_end_ns + BEHIND_MAX_NS
+    pub(crate) fn is_catching_up(&self, now: u64) -> bool {
+        self.gap_unread && now < self.gap_end_ns + CATCH_UP_MAX_NS
     }
 
     pub(crate) fn learn(&mut self, now: u64, silent_ns: u64) {
         self.age(now);
-        self.worst_ns[0] = self.worst_ns[0].max(silent_ns);
+        self.silence_max_ns[0] = self.silence_max_ns[0].max(silent_ns);
     }
 
     /// Drops old silences.
     pub(crate) fn age(&mut self, now: u64) {
         let times = now.saturating_sub(self.since_ns) / FORGET_NS;
         if times > 0 {
-            let before = if times == 1 { self.worst_ns[0] } else { 0 };
-            self.worst_ns = [0, before];
+            let before = if times == 1 {
+                self.silence_max_ns[0]
+            } else {
+                0
+            };
+            self.silence_max_ns = [0, before];
             self.since_ns = now;
         }
     }

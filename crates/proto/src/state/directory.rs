@@ -88,9 +88,9 @@ impl Directory {
     }
 
     /// Returns whether another read of the peer may be served. The bound keeps a peer that takes no
-    /// replies from filling memory with them.
-    pub fn serves_read(&self, peer: PeerId) -> bool {
-        let most = match self.is_named(peer) {
+    /// replies from filling memory with them. `keyed`: all peers have proved the job's key.
+    pub fn serves_read(&self, peer: PeerId, keyed: bool) -> bool {
+        let most = match keyed || self.is_named(peer) {
             true => READS_MAX,
             false => STRANGER_READS_MAX,
         };
@@ -98,11 +98,13 @@ impl Directory {
         self.conn(peer).is_some_and(|conn| waiting(conn) < most)
     }
 
-    /// Returns whether another request of the peer on memory may be executed. (The queue to a named
-    /// peer also has the owner's own messages, and is not bounded.)
-    pub fn serves_rpc(&self, peer: PeerId) -> bool {
+    /// Returns whether another RPC of the peer may be executed. Only the replies to strangers are
+    /// bounded: the queue to a named peer also holds this endpoint's own messages.
+    pub fn serves_rpc(&self, peer: PeerId, keyed: bool) -> bool {
         let conn = self.conn(peer);
-        self.is_named(peer) || conn.is_some_and(|c| c.tx.queue.len() < STRANGER_REPLIES_MAX)
+        keyed
+            || self.is_named(peer)
+            || conn.is_some_and(|c| c.tx.queue.len() < STRANGER_REPLIES_MAX)
     }
 
     /// Changes a peer's entry, and updates the counts of admission.

@@ -142,7 +142,7 @@ impl PathLink {
     }
 
     /// Notes that the link carries packets now.
-    pub fn rise(&mut self) {
+    pub fn bring_up(&mut self) {
         (self.up, self.retry_ns) = (true, RETRY_MIN_NS);
     }
 
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_link_that_fails_again_is_asked_for_later_each_time() {
         let mut link = PathLink::new(true);
-        link.rise();
+        link.bring_up();
         (link.id, link.wanted) = (Some(1), false);
         assert!(link.fall(0));
         assert_eq!(link.retry_at(), Some(u64::from(RETRY_MIN_NS)));

@@ -11,7 +11,7 @@ use crate::state::uptime::Uptime;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::hash::Hasher;
-use marline_wire::{Address, Header, Hello, RailAddr, RailList, RailWrites, RAILS_MAX};
+use marline_wire::{Address, Header, Hello, RailAddr, RailList, RailWrites, Versions, RAILS_MAX};
 
 /// The local endpoint.
 pub struct Local {
@@ -114,7 +114,14 @@ impl Local {
     }
 
     /// HELLO for a peer, with as many rails as fit into `rails`.
-    pub(crate) fn hello<'a>(&self, cfg: &Config, conn: &Conn, rails: &'a mut [u8]) -> Hello<'a> {
+    /// `of_destination`: the peer's versions as its address has them.
+    pub(crate) fn hello<'a>(
+        &self,
+        cfg: &Config,
+        conn: &Conn,
+        of_destination: Option<Versions>,
+        (rails, fields): (&'a mut [u8], &'a mut [u8; 8]),
+    ) -> Hello<'a> {
         Hello {
             slot: conn.peer.0,
             id: self.id,
@@ -123,10 +130,14 @@ impl Local {
             algorithm: cfg.algorithm,
             algorithms: cfg.algorithms_mask(),
             reliable: cfg.reliable,
+            eager_puts: true,
             refused: conn.session.refused,
             credit: conn.credit.granted(),
             revision: self.revision,
+            versions: cfg.versions,
+            of_destination,
             rails: RailList::write(rails, &self.named_addrs()),
+            further: cfg.further_fields(fields),
         }
     }
 
@@ -157,6 +168,7 @@ impl Local {
     ) -> Header {
         let path = &conn.paths[at];
         Header {
+            version: conn.session.version,
             algorithm: conn.algorithm_on(cfg, at),
             dst_id: address.id,
             dst_token: address.token,

@@ -154,7 +154,7 @@ pub struct MatchIndex<T> {
     ends: Ends,
     tables: Vec<Table>,
     /// Number of entries whose only class has no table.
-    homeless: usize,
+    without_table: usize,
 }
 
 impl<T: Entry> MatchIndex<T> {
@@ -167,7 +167,7 @@ impl<T: Entry> MatchIndex<T> {
             order: Lists::default(),
             ends: EMPTY,
             tables: Vec::new(),
-            homeless: 0,
+            without_table: 0,
         };
         entries.for_each(|entry| index.push(entry));
         index
@@ -175,13 +175,13 @@ impl<T: Entry> MatchIndex<T> {
 
     /// True if `first_for` finds every entry: each class has a table.
     pub fn is_complete(&self) -> bool {
-        self.homeless == 0
+        self.without_table == 0
     }
 
     /// Appends an entry.
     pub fn push(&mut self, entry: T) {
-        let homed = entry.class().is_none_or(|class| self.add_table(class));
-        self.homeless += !homed as usize;
+        let has_table = entry.class().is_none_or(|class| self.add_table(class));
+        self.without_table += !has_table as usize;
         let at = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             self.entries.len() as u32 - 1
@@ -208,8 +208,8 @@ impl<T: Entry> MatchIndex<T> {
         for table in &mut self.tables {
             table.unlink(&entry, at);
         }
-        let homed = entry.class().is_none_or(|class| self.has_table(&class));
-        self.homeless -= !homed as usize;
+        let has_table = entry.class().is_none_or(|class| self.has_table(&class));
+        self.without_table -= !has_table as usize;
         self.free.push(at);
         Some(entry)
     }

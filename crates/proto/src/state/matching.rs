@@ -18,6 +18,17 @@ pub struct Posted {
     pub spec: RecvSpec,
     /// Multi-receive: bytes used so far.
     pub used: u64,
+    /// Receives posted later have a higher number.
+    pub order: u64,
+}
+
+/// A receive that a message has matched.
+#[derive(Clone, Copy, Debug)]
+pub struct MatchedReceive {
+    /// The receive, as it was posted before.
+    pub posted: Posted,
+    /// The receive is a multi-receive and stayed posted.
+    pub stayed: bool,
 }
 
 /// An unexpected message, as matching sees it.
@@ -164,6 +175,17 @@ impl<T: Entry> Queue<T> {
 }
 
 impl Queue<Posted> {
+    /// Inserts a receive before those posted after it. Rare: the queue loses its index.
+    fn insert(&mut self, posted: Posted) {
+        let mut all = match core::mem::take(self) {
+            Queue::Short(few) => few,
+            Queue::Long(index) => index.iter().map(|(_, entry)| *entry).collect(),
+        };
+        let later = all.iter().position(|other| other.order > posted.order);
+        all.insert(later.unwrap_or(all.len()), posted);
+        *self = Queue::Short(all);
+    }
+
     /// The index of the first receive that accepts a message.
     #[inline]
     fn first_for(&mut self, peer: PeerId, tag: u64) -> Option<usize> {
@@ -207,6 +229,8 @@ struct Queues {
 pub struct Matching {
     tagged: Queues,
     untagged: Queues,
+    /// Number of the next posted receive.
+    next: u64,
 }
 
 /// A posted receive that was found for a message.
@@ -257,7 +281,7 @@ impl Matching {
     pub fn locate(&mut self, peer: PeerId, head: &MsgHead) -> Option<(usize, Found)> {
         let posted = &mut self.of(head.flags & FLAG_TAGGED != 0).posted;
         let at = posted.first_for(peer, head.tag)?;
-        let Posted { spec, used } = *posted.get_mut(at)?;
+        let Posted { spec, used, .. } = *posted.get_mut(at)?;
         let directed = spec.source != Source::Any;
         let capacity = spec.capacity - used;
         Some((
@@ -274,6 +298,7 @@ impl Matching {
     }
 
     /// Takes the first posted receive that accepts the message.
+    #[cfg(test)]
     pub fn arrive(&mut self, peer: PeerId, head: &MsgHead) -> Option<Found> {
         let (at, _) = self.locate(peer, head)?;
         self.take_at(at, head)
@@ -312,9 +337,29 @@ impl Matching {
     }
 
     pub fn post(&mut self, spec: RecvSpec) {
-        self.of(spec.tag.is_some())
-            .posted
-            .push(Posted { spec, used: 0 });
+        let posted = self.number(spec);
+        self.of(spec.tag.is_some()).posted.push(posted);
+    }
+
+    /// A receive with the next number.
+    pub fn number(&mut self, spec: RecvSpec) -> Posted {
+        self.next += 1;
+        Posted {
+            spec,
+            used: 0,
+            order: self.next,
+        }
+    }
+
+    /// Posts a receive again, at its place in the order.
+    pub fn post_again(&mut self, posted: Posted) {
+        self.of(posted.spec.tag.is_some()).posted.insert(posted);
+    }
+
+    /// The posted receive at index `at` (just located).
+    pub fn posted_at(&mut self, at: usize, head: &MsgHead) -> Option<Posted> {
+        let queue = &mut self.of(head.flags & FLAG_TAGGED != 0).posted;
+        queue.get_mut(at).copied()
     }
 
     pub fn add_unexpected(&mut self, peer: PeerId, head: &MsgHead, inbound: Key) {

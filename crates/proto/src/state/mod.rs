@@ -1,6 +1,7 @@
 //! State of a node: peers, paths, messages, packets.
 
 pub(crate) mod acks_owed;
+pub(crate) mod address_validation;
 pub(crate) mod admission;
 pub(crate) mod advertisement;
 pub(crate) mod comparison;
@@ -35,6 +36,7 @@ pub(crate) mod run_queue;
 pub(crate) mod sent_packets;
 pub(crate) mod session;
 pub(crate) mod sides;
+pub(crate) mod strangers;
 pub(crate) mod transfer;
 pub(crate) mod uptime;
 pub(crate) mod write_span;

@@ -75,7 +75,7 @@ pub(crate) struct ProbeLost {
     /// The path shrank: packets in flight do not pass.
     pub(crate) shrank: bool,
     /// No packet long enough for data passes, and that is new.
-    pub(crate) chokes: bool,
+    pub(crate) too_small: bool,
 }
 
 impl MtuSearch {
@@ -285,13 +285,13 @@ impl MtuSearch {
     /// sent after the probe arrived.
     #[must_use]
     pub(crate) fn on_probe_lost(&mut self, now: u64, fair: bool) -> ProbeLost {
-        let (before, choked) = (self.datagram_max, self.no_data_since);
+        let (before, was_small) = (self.datagram_max, self.no_data_since);
         let short_probe = self.next_probe(now, fair);
         let shrank = self.datagram_max < before;
         ProbeLost {
             short_probe,
             shrank,
-            chokes: !shrank && self.no_data_since.is_some() && choked.is_none(),
+            too_small: !shrank && self.no_data_since.is_some() && was_small.is_none(),
         }
     }
 
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_without_the_least_size_chokes_until_data_passes() {
+    fn a_path_without_the_least_size_is_too_small_until_data_passes() {
         let mut mtu = MtuSearch::new(DATAGRAM_FLOOR);
         mtu.on_acked(100);
         assert!(!mtu.suspect_black_hole(548, 100 * MS));
@@ -502,7 +502,7 @@ mod tests {
         for number in 0..4 {
             mtu.on_probe_sent(number);
             let lost = mtu.on_probe_lost(100 * MS, true);
-            assert_eq!((lost.shrank, lost.chokes), (false, number == 3));
+            assert_eq!((lost.shrank, lost.too_small), (false, number == 3));
         }
         assert_eq!(mtu.no_data_since(), Some(100 * MS));
         mtu.on_acked(548);

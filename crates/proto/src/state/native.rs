@@ -9,7 +9,7 @@ use marline_wire::{Ack, MasksView};
 
 /// Unacknowledged packets at most: an ack names 1,024. Beyond, data leaves reliably until an ack
 /// comes.
-const UNSURE_MAX: u64 = 512;
+const UNCONFIRMED_MAX: u64 = 512;
 /// Ranges of packets at most.
 const STRETCHES_MAX: usize = 32;
 /// Packet numbers after which a probe leaves.
@@ -23,8 +23,8 @@ const OVERTAKEN: u64 = 64;
 #[derive(Debug, Default)]
 pub struct Native {
     /// Ranges of packets that are not known to have arrived: from, to.
-    unsure: VecDeque<(u64, u64)>,
-    /// When the first unsure packet left, or when a probe was last sent for it.
+    unconfirmed: VecDeque<(u64, u64)>,
+    /// When the first unconfirmed packet left, or when a probe was last sent for it.
     since_ns: u64,
     /// Number of the first packet that left after the last probe: an ack of the probe must name all
     /// packets below it.
@@ -36,19 +36,19 @@ pub struct Native {
 impl Native {
     /// True if data may leave natively in packet `number`.
     pub fn takes(&self, number: u64) -> bool {
-        let first = self.unsure.front().map_or(number, |stretch| stretch.0);
-        let few = number - first < UNSURE_MAX && self.unsure.len() < STRETCHES_MAX;
+        let first = self.unconfirmed.front().map_or(number, |stretch| stretch.0);
+        let few = number - first < UNCONFIRMED_MAX && self.unconfirmed.len() < STRETCHES_MAX;
         few && self.doubted_ns.is_none()
     }
 
     /// Notes that `count` packets with data left, from `number` on. Returns true if a probe is due.
     pub fn left(&mut self, number: u64, count: u64, now: u64) -> bool {
-        if self.unsure.is_empty() {
+        if self.unconfirmed.is_empty() {
             self.since_ns = now;
         }
-        match self.unsure.back_mut().filter(|last| last.1 == number) {
+        match self.unconfirmed.back_mut().filter(|last| last.1 == number) {
             Some(last) => last.1 += count,
-            None => self.unsure.push_back((number, number + count)),
+            None => self.unconfirmed.push_back((number, number + count)),
         }
         number / ASK_EVERY != (number + count) / ASK_EVERY
     }
@@ -70,7 +70,7 @@ impl Native {
         };
         let mut left = VecDeque::new();
         let mut lost = false;
-        for &(from, to) in &self.unsure {
+        for &(from, to) in &self.unconfirmed {
             let mut open = from;
             for number in from..to.min(end) {
                 let here = named(number) || (sure && number < ack.base);
@@ -85,8 +85,8 @@ impl Native {
                 left.push_back((open, to));
             }
         }
-        self.unsure = left;
-        if self.unsure.is_empty() {
+        self.unconfirmed = left;
+        if self.unconfirmed.is_empty() {
             self.doubted_ns = None;
         }
         lost
@@ -94,20 +94,20 @@ impl Native {
 
     /// Notes that the path failed: packets that are not known to have arrived may be lost.
     pub fn doubt(&mut self, now: u64) {
-        if !self.unsure.is_empty() {
+        if !self.unconfirmed.is_empty() {
             self.doubted_ns.get_or_insert(now);
         }
     }
 
     /// True if all packets are known to have arrived.
     pub fn is_sure(&self) -> bool {
-        self.unsure.is_empty()
+        self.unconfirmed.is_empty()
     }
 
     /// When the next probe is due, or the wait for its answer ends. `native_timeout_ns`: how long
     /// to wait after a failure. `lossy`: the path loses packets while it works.
     pub fn due(&self, native_timeout_ns: u64, lossy: bool) -> Option<u64> {
-        if self.unsure.is_empty() {
+        if self.unconfirmed.is_empty() {
             return None;
         }
         let asked = self.since_ns + ASK_NS;

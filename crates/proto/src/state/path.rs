@@ -11,6 +11,7 @@ use crate::base::config::Delivery;
 use crate::base::stats::PathStats;
 use crate::base::types::PathState;
 use crate::state::acks_owed::AcksOwed;
+use crate::state::address_validation::AddressValidation;
 use crate::state::congestion::{Congestion, CWND_FLOOR};
 use crate::state::health::Health;
 use crate::state::health_table::Input;
@@ -82,6 +83,7 @@ pub struct Path {
     pub probing: Probing,
     pub health: Health,
     pub link: PathLink,
+    pub validation: AddressValidation,
 }
 
 impl Path {
@@ -112,6 +114,7 @@ impl Path {
             probing: Probing::default(),
             health: Health::default(),
             link: PathLink::new(false),
+            validation: AddressValidation::default(),
         }
     }
 
@@ -155,10 +158,10 @@ impl Path {
         self.health.is_proven()
     }
 
-    /// The largest datagram in use.
+    /// The largest datagram that may leave.
     #[inline]
     pub(crate) fn datagram_max(&self) -> usize {
-        self.mtu.datagram_max()
+        self.mtu.datagram_max().min(self.validation.left())
     }
 
     /// True if the congestion window takes another packet.
@@ -167,10 +170,17 @@ impl Path {
         self.congestion.has_room(self.ring.in_flight())
     }
 
-    /// True if the path's rail has room (bit n of `full`: rail n has none).
+    /// True if the path's rail has room (bit n of `full`: rail n has none), and the path's address
+    /// is validated or may get more bytes.
     #[inline]
     pub fn has_room(&self, full: u32) -> bool {
-        full >> self.local & 1 == 0
+        full >> self.local & 1 == 0 && !self.validation.is_blocked()
+    }
+
+    /// True if a size probe leaves next. (An address that is not validated gets none.)
+    pub(crate) fn sends_size_probe(&self, full: u32) -> bool {
+        let wants = self.mtu.wants_probe() && !self.validation.is_pending();
+        wants && !self.rail_down() && self.has_room(full)
     }
 
     /// True if the path is proven and not down (its rail may be down at the moment).
@@ -272,7 +282,7 @@ impl Path {
     }
 
     /// Brings the path up after it answered a probe.
-    pub(crate) fn rise(&mut self, now: u64, input: Input) {
+    pub(crate) fn bring_up(&mut self, now: u64, input: Input) {
         if self.state() == PathState::Down {
             self.stats.returns += 1;
             self.mtu.suspect_black_hole_sooner();

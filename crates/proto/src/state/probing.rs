@@ -16,9 +16,9 @@ pub struct Probing {
     received: u8,
     /// Packets sent in a row without a request for an ack.
     quiet: u8,
-    /// Probes since the peer was last heard; `unheard_since_ns`: when that was.
-    unheard: u8,
-    unheard_since_ns: u64,
+    /// Probes since the peer was last heard; `unanswered_since_ns`: when that was.
+    unanswered: u8,
+    unanswered_since_ns: u64,
 }
 
 impl Default for Probing {
@@ -29,8 +29,8 @@ impl Default for Probing {
             requested: false,
             received: 0,
             quiet: 0,
-            unheard: 0,
-            unheard_since_ns: 0,
+            unanswered: 0,
+            unanswered_since_ns: 0,
         }
     }
 }
@@ -63,16 +63,16 @@ impl Probing {
     /// count of unanswered probes.
     #[inline]
     pub(crate) fn on_sent(&mut self, heard_ns: u64) {
-        let unheard = self.unheard(heard_ns);
-        (self.unheard_since_ns, self.unheard) = (heard_ns, unheard.saturating_add(1));
+        let unanswered = self.unanswered(heard_ns);
+        (self.unanswered_since_ns, self.unanswered) = (heard_ns, unanswered.saturating_add(1));
         self.requested = false;
     }
 
     /// Probes since the peer was heard at `heard_ns`, for the last time.
     #[inline]
-    pub(crate) fn unheard(&self, heard_ns: u64) -> u8 {
-        match self.unheard_since_ns == heard_ns {
-            true => self.unheard,
+    pub(crate) fn unanswered(&self, heard_ns: u64) -> u8 {
+        match self.unanswered_since_ns == heard_ns {
+            true => self.unanswered,
             false => 0,
         }
     }
@@ -199,11 +199,11 @@ mod tests {
         let mut probing = Probing::default();
         probing.on_sent(5);
         probing.on_sent(5);
-        assert_eq!((probing.unheard(5), probing.unheard(6)), (2, 0));
+        assert_eq!((probing.unanswered(5), probing.unanswered(6)), (2, 0));
         probing.on_sent(6);
-        assert_eq!(probing.unheard(6), 1);
+        assert_eq!(probing.unanswered(6), 1);
         (0..300).for_each(|_| probing.on_sent(6));
-        assert_eq!(probing.unheard(6), u8::MAX);
+        assert_eq!(probing.unanswered(6), u8::MAX);
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Resends {
     pub fn pop_front(&mut self) {
         if let Some(entry) = self.queue.pop_front() {
             self.hedges -= (entry.avoid != ANYWHERE) as usize;
-            self.vacate(&entry.frame);
+            self.drop_position(&entry.frame);
             self.left += 1;
         }
     }
@@ -87,13 +87,13 @@ impl Resends {
     pub fn cut_front(&mut self, rest: FrameRef) {
         if let Some(front) = self.queue.front_mut() {
             let frame = replace(&mut front.frame, rest);
-            self.vacate(&frame);
+            self.drop_position(&frame);
             self.places.entry(rest).or_insert(self.left);
         }
     }
 
     /// Drops the frame's position if it is the front.
-    fn vacate(&mut self, frame: &FrameRef) {
+    fn drop_position(&mut self, frame: &FrameRef) {
         if self.places.get(frame) == Some(&self.left) {
             self.places.remove(frame);
         }

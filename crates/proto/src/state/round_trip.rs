@@ -3,7 +3,8 @@
 
 use crate::state::latency::Latency;
 
-/// Window of the minimum, after which a changed route is noticed.
+/// Length of the window of the minimum: the longest time for which the minimum of a former, shorter
+/// route stays.
 const MIN_WINDOW_NS: u64 = 10_000_000_000;
 /// Above this multiple of the minimum, a round trip is due to a queue or to a descheduled peer.
 const MIN_MULTIPLE: u64 = 16;

@@ -40,6 +40,8 @@ pub enum FrameRef {
     Corrupt(u16),
     /// Our BYE.
     Bye,
+    /// The response to a challenge with this data.
+    PathResponse(u64),
     /// A probe of the path itself, never retransmitted. `padded`: a size probe (path MTU).
     Ping { padded: bool },
 }

@@ -2,9 +2,12 @@
 
 use crate::base::config::Config;
 use crate::base::evidence::Evidence;
+use crate::state::address_validation::AddressValidation;
 use crate::state::descheduled::Verdicts;
 use alloc::vec::Vec;
-use marline_wire::{Frame, FrameView, Packet, RailAddr, FIRST_ALGORITHM, SLOT_UNKNOWN};
+use marline_wire::{
+    Frame, FrameView, Hello, Packet, RailAddr, FIRST_ALGORITHM, SLOT_UNKNOWN, VERSION,
+};
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +27,20 @@ pub struct Session {
     /// Known after the peer's HELLO.
     pub epoch: Option<u32>,
     pub algorithm: u8,
+    /// Version of packets in both directions.
+    pub version: u8,
     /// Algorithms that the peer can verify, bit n for number n; known after its HELLO.
     pub algorithms: u32,
+    /// The peer takes remote writes as eager messages; known after its HELLO.
+    pub eager_puts: bool,
     pub hello_acked: bool,
+    /// The peer has challenged this endpoint, and has not acknowledged the response: it may forget
+    /// this endpoint, and needs HELLO then.
+    pub challenged: bool,
+    /// The peer has challenged this endpoint, and may do so at each of its addresses.
+    pub validates: bool,
+    /// How the validation of a new address of the peer begins.
+    pub new_address: AddressValidation,
     /// The newest revision of its rails that the peer announced.
     pub revision: u32,
     /// All rails that the peer last announced, retained while rails may be added on either side.
@@ -52,8 +66,13 @@ impl Default for Session {
             remote_slot: SLOT_UNKNOWN,
             epoch: None,
             algorithm: FIRST_ALGORITHM,
+            version: VERSION,
             algorithms: 0,
+            eager_puts: false,
             hello_acked: false,
+            challenged: false,
+            validates: false,
+            new_address: AddressValidation::default(),
             revision: 0,
             rails: Vec::new(),
             lost: false,
@@ -68,6 +87,13 @@ impl Default for Session {
 }
 
 impl Session {
+    /// Notes what the first HELLO says of its sender.
+    pub(crate) fn note_first_hello(&mut self, hello: &Hello<'_>) {
+        self.epoch = Some(hello.epoch);
+        self.remote_slot = hello.slot;
+        self.eager_puts = hello.eager_puts;
+    }
+
     /// The rail of the peer with this index, if retained here.
     pub fn rail(&self, index: usize) -> Option<RailAddr> {
         let mut rails = self.rails.iter();
@@ -86,6 +112,12 @@ impl Session {
             self.refusals_due = self.refusals_due.max(1);
         }
         due
+    }
+
+    /// True if the peer knows this endpoint, so that packets need no HELLO.
+    #[inline]
+    pub fn needs_no_hello(&self) -> bool {
+        self.hello_acked && !self.challenged
     }
 
     /// True if the peer is dead or has said BYE.

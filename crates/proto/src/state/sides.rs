@@ -16,7 +16,8 @@ pub struct SendSide {
     pub grants: VecDeque<Key>,
     /// Other control frames: READ, refusals, empty grants, ADVERTISEMENT, CORRUPT.
     pub control: VecDeque<FrameRef>,
-    /// Messages that wait for grants, and answers to the peer's READs, by number.
+    /// Messages that wait for grants or, as eager remote writes, for their answers; and answers to
+    /// the peer's READs, by number.
     pub rendezvous: BTreeMap<u32, Key>,
     pub replies: BTreeMap<u32, Key>,
 }

@@ -4,6 +4,7 @@ use crate::base::blocks::BlockSet;
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Landing, PeerId, SendSpec};
 use crate::state::advertisement::{Mask, PeerAdvertisement, Segments};
+use crate::state::matching::MatchedReceive;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
@@ -114,6 +115,8 @@ pub struct Inbound {
     pub credit: u64,
     /// Remote keys of the message's memory.
     pub keys: Keys,
+    /// For a message of a stranger: the receive from any source that it matched.
+    pub(crate) matched: Option<Box<MatchedReceive>>,
     /// The sender's memory, which may be read.
     pub(crate) advertisement: Option<Box<PeerAdvertisement>>,
 }
@@ -159,6 +162,7 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
         charged: 0,
         credit: 0,
         keys: Keys::default(),
+        matched: None,
         advertisement: None,
     }
 }
@@ -296,6 +300,21 @@ impl SendXfer {
     pub(crate) fn is_rpc(&self) -> bool {
         is_rpc(&self.head)
     }
+
+    /// Returns whether the send is a remote write.
+    #[inline]
+    pub(crate) fn is_put(&self) -> bool {
+        is_put(&self.head)
+    }
+
+    /// Returns whether the receiver's grant or answer ends the send, beside acks or without them.
+    pub(crate) fn is_answered(&self) -> bool {
+        match self.kind {
+            SendKind::Rendezvous | SendKind::Reply => true,
+            SendKind::Eager => self.is_put(),
+            SendKind::Queued => false,
+        }
+    }
 }
 
 impl Inbound {
@@ -312,10 +331,34 @@ pub(crate) fn is_rpc(head: &MsgHead) -> bool {
     head.flags & FLAG_RPC != 0
 }
 
+/// Returns whether a message with this head is matched with a receive.
+#[inline]
+pub(crate) fn is_matched(head: &MsgHead) -> bool {
+    head.flags & (FLAG_PUT | FLAG_RPC) == 0
+}
+
+/// Returns whether the head is a remote write's.
+#[inline]
+pub(crate) fn is_put(head: &MsgHead) -> bool {
+    head.flags & FLAG_PUT != 0
+}
+
 impl Inbound {
     /// Returns whether the message is a remote write.
     pub(crate) fn is_put(&self) -> bool {
-        self.head.is_some_and(|head| head.flags & FLAG_PUT != 0)
+        self.head.as_ref().is_some_and(is_put)
+    }
+
+    /// Returns whether fragments go into memory that the program sees. (An eager remote write of
+    /// which bytes came before its place was known goes there as a whole, from its bounce buffer.)
+    pub(crate) fn is_visible(&self) -> bool {
+        let bound = matches!(self.state, InboundState::Bound { .. });
+        bound && !self.bounced && self.is_put()
+    }
+
+    /// Returns whether the writer of a remote write waits for an answer at its end.
+    pub(crate) fn is_answered(&self) -> bool {
+        !self.rendezvous && self.own.is_none() && self.is_put()
     }
 
     /// The reason for dropping a fragment that was not granted.

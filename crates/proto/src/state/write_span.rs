@@ -28,7 +28,7 @@ pub(crate) fn write_span(local: &Local, conn: &Conn) -> Option<u64> {
     let ours = |path: &Path| &local.rails[path.local as usize];
     let able = |path: &&Path| path.usable() && path.to.writes() && ours(path).addr.writes();
     let path = conn.paths.iter().find(able)?;
-    let span = span_max(ours(path), path.datagram_max());
+    let span = span_max(ours(path), path.mtu.datagram_max());
     // A few short datagrams have no room for a write.
     Some(span).filter(|&span| span >= SPAN_MIN)
 }

@@ -144,9 +144,9 @@ impl Outgoing {
         let path = &mut conn.paths[batch.path];
         let first = send.next;
         let number = path.ring.next_number();
-        let left = end.saturating_sub(first) / fragment;
         let room = path.packets_that_fit(segment, ctx.cfg.reliable);
-        let most = most.min(room.min(left) as usize);
+        let room = room.min(end.saturating_sub(first) / fragment) as usize;
+        let most = most.min(room);
         let mut packets = 0;
         for packet in out.chunks_exact_mut(segment).take(most) {
             model.write(packet, number + packets as u64, send.next);
@@ -194,6 +194,9 @@ impl Outgoing {
 impl Path {
     /// Packets of `segment` bytes that may leave: the congestion window has room before each.
     fn packets_that_fit(&self, segment: usize, reliable: bool) -> u64 {
+        if self.validation.is_pending() {
+            return 0;
+        }
         let window = self.congestion.room(self.ring.in_flight());
         match reliable {
             true => window.div_ceil(segment as u64),
@@ -217,5 +220,5 @@ fn whole_packet(limit: usize, rest: usize) -> usize {
 /// (IPv4's minimum MTU). That happens once: later blocks leave without HELLO until it is
 /// acknowledged.
 pub(crate) fn lone_hello(conn: &Conn, at: usize) -> bool {
-    !conn.session.hello_acked && conn.paths[at].ring.waiting() == 0
+    !conn.session.needs_no_hello() && conn.paths[at].ring.waiting() == 0
 }

@@ -1,9 +1,10 @@
 //! Packet building: head, payload spans, header.
 
 use crate::base::mutation::Mutation;
-use crate::base::types::{Batch, Dest, Spans, Transmit};
+use crate::base::types::{Batch, Dest, PathState, Spans, Transmit};
 use crate::node::Node;
 pub(crate) use crate::outgoing::builder::{add_credit, Builder};
+use crate::state::address_validation::PROBE_FILLER;
 use crate::state::conn::Conn;
 use crate::state::context::Context;
 use crate::state::path::Path;
@@ -70,15 +71,29 @@ impl Node {
         spans.clear();
         self.outgoing.begin_packet();
         debug_assert!(
-            self.pending.unkept.is_none(),
+            self.pending.unrecorded.is_none(),
             "what was built last was sent"
         );
         let mut frames = core::mem::take(&mut self.pending.scratch);
         frames.clear();
         let writer = HeadWriter::with_tag(out, limit, self.cfg.tag_len());
         let mut builder = Builder::new(writer, spans, frames);
-        builder.greet(&self.cfg, &self.local, conn);
+        if !conn.session.needs_no_hello() {
+            let address = self.peer_address(conn.peer);
+            let of_destination = address.map(|address| address.versions());
+            builder.push_hello(&self.cfg, &self.local, conn, of_destination);
+        }
         builder
+    }
+
+    /// Adds a challenge if the path's address is to be validated, in each packet until then.
+    #[inline]
+    pub(crate) fn add_challenge(&self, conn: &Conn, at: usize, b: &mut Builder<'_, '_>) {
+        let path = &conn.paths[at];
+        if path.validation.is_pending() {
+            let data = self.local.challenge(self.peer_id(conn.peer), &path.to);
+            b.control(&Frame::PathChallenge { data }, None);
+        }
     }
 
     pub(crate) fn add_control(&mut self, now: u64, conn: &mut Conn, b: &mut Builder<'_, '_>) {
@@ -109,6 +124,7 @@ impl Node {
                 FrameRef::Read(key) => self.incoming.read_frame(key, now),
                 FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
                 FrameRef::Corrupt(path) => Some(Frame::Corrupt { path }),
+                FrameRef::PathResponse(data) => Some(Frame::PathResponse { data }),
                 FrameRef::EmptyGrant { number, flags } => Some(Frame::Grant(Grant {
                     number,
                     flags,
@@ -157,6 +173,7 @@ impl Node {
         path.probing.on_packet_sent(eliciting);
         path.stats.packets_sent += 1;
         path.stats.bytes_sent += (len + b.written) as u64;
+        path.validation.on_sent(len + b.written);
         let mut transmit = conn.transmit(at, header.algorithm, (head_len, len));
         transmit.batch.bulk = bulk;
         transmit.written = b.written > 0;
@@ -242,6 +259,13 @@ impl Builder<'_, '_> {
             }
             if !lost {
                 path.health.fill_probe(&mut self.writer);
+            }
+            if conn.session.validates && path.state() == PathState::Unproven {
+                let filler = Frame::Pad {
+                    len: 0,
+                    head: PROBE_FILLER,
+                };
+                self.control(&filler, None);
             }
             path.stats.probes += 1;
             path.probing.on_sent(heard_ns);

@@ -40,7 +40,12 @@ impl Node {
         spans.clear();
         if let Some(batch) = follow {
             let mut conn = self.take(batch.peer)?;
-            let limit = batch.segment;
+            let path = &conn.paths[batch.path];
+            let limit = batch.segment.min(path.datagram_max());
+            if path.validation.is_blocked() {
+                self.put(conn);
+                return None;
+            }
             let packet = self.bulk_packet(now_ns, &mut conn, batch.path, Some(limit), out, spans);
             let packet = packet
                 .or_else(|| self.small_packet(now_ns, &mut conn, batch.path, limit, out, spans));
@@ -62,7 +67,7 @@ impl Node {
             {
                 self.run_queue.stalled.push(peer);
             }
-            if self.pending.unkept.is_none() {
+            if self.pending.unrecorded.is_none() {
                 self.left(now_ns, conn, packet.is_some());
             } else {
                 self.put(conn);
@@ -90,7 +95,7 @@ impl Node {
         if let Some(at) = conn
             .paths
             .iter()
-            .position(|p| p.mtu.wants_probe() && !p.rail_down() && p.has_room(self.local.full))
+            .position(|p| p.sends_size_probe(self.local.full))
         {
             return self.padded_packet(now, conn, at, out, spans);
         }
@@ -156,6 +161,7 @@ impl Node {
         let mut b = self.begin(conn, limit, out, spans);
         let hello_only = b.frames.len();
         b.add_acks(&mut self.context(), now, conn, at);
+        self.add_challenge(conn, at, &mut b);
         b.add_ping(conn, at);
         // A path that is down takes only retransmissions that leave on two paths.
         let down = conn.paths[at].state() == PathState::Down;
@@ -190,12 +196,14 @@ impl Node {
     ) -> Option<Transmit> {
         let mut b = self.begin(conn, limit, out, spans);
         b.add_acks(&mut self.context(), now, conn, at);
+        let nothing = b.is_empty();
+        self.add_challenge(conn, at, &mut b);
         b.add_ping(conn, at);
         let path = &conn.paths[at];
         if path.state() == PathState::Down && (!path.health.is_isolated() || conn.is_unreached()) {
             b.fill_probe();
         }
-        let nothing = b.is_empty();
+        let nothing = nothing && b.frames.is_empty();
         self.finish(now, conn, at, b, nothing, false)
     }
 

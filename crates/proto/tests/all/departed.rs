@@ -291,7 +291,7 @@ fn operations_on_a_departed_peer_fail_until_it_is_unnamed() {
     let ended = std::iter::from_fn(|| server.node.poll_event());
     let failed = |e: Event| matches!(e, Event::RecvFailed { handle: 8 });
     assert_eq!(ended.filter(|e| failed(*e)).count(), 1);
-    server.node.unname(named);
+    server.node.av_removed(named);
     for _ in 0..30 {
         server.pass(10 * SECOND);
     }

@@ -67,12 +67,14 @@ fn puts_of_any_length_reach_their_place_and_match_no_receive() {
 
 #[test]
 fn a_refused_put_fails_and_leaves_no_state() {
-    let mut pair = Pair::new(2, false);
-    let claim = begin(&mut pair, 2, 300_000);
-    pair.b.refuse_put(claim, pair.now);
-    pair.settle();
-    assert!(refused(&mut pair.a, 2), "{}", pair.a.describe());
-    assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
+    for len in [1_000, 20_000, 300_000] {
+        let mut pair = Pair::new(2, false);
+        let claim = begin(&mut pair, 2, len);
+        pair.b.refuse_put(claim, pair.now);
+        pair.settle();
+        assert!(refused(&mut pair.a, 2), "{}", pair.a.describe());
+        assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
+    }
 }
 
 /// The owner closes its memory while a put is in flight, and the refusal is lost. Fragments of the
@@ -81,7 +83,7 @@ fn a_refused_put_fails_and_leaves_no_state() {
 #[test]
 fn a_put_into_closed_memory_does_not_end_well() {
     let mut pair = Pair::new(1, false);
-    let claim = begin(&mut pair, 2, 20_000);
+    let claim = begin(&mut pair, 2, 100_000);
     assert!(pair.b.accept_put(claim, 77));
     let grant = output(&mut pair.b, pair.now, false);
     take(&mut pair.a, pair.now, &grant);
@@ -130,9 +132,12 @@ fn without_reliability_puts_are_done_or_refused_too() {
         reliable: false,
         ..Config::default()
     };
-    for good in [true, false] {
+    for (good, len) in [true, false]
+        .map(|good| [(good, 20_000), (good, 100_000)])
+        .concat()
+    {
         let mut pair = Pair::with(config, 1, false);
-        let claim = begin(&mut pair, 2, 100_000);
+        let claim = begin(&mut pair, 2, len);
         match good {
             true => assert!(pair.b.accept_put(claim, 77)),
             false => pair.b.refuse_put(claim, pair.now),
@@ -142,7 +147,7 @@ fn without_reliability_puts_are_done_or_refused_too() {
             true => done(&mut pair.a, 2),
             false => refused(&mut pair.a, 2),
         };
-        assert!(ended, "{good}: {}", pair.a.describe());
+        assert!(ended, "{good} {len}: {}", pair.a.describe());
         assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
     }
 }
@@ -286,11 +291,15 @@ fn a_call_grows_as_long_as_it_is_the_last_and_has_not_left() {
     let mut pair = Pair::new(2, false);
     let to_b = pair.to_b;
     assert!(pair.a.post_rpc(3, to_b, (9, 1), 100));
-    assert_eq!(pair.a.extend_call(to_b, (8, 4), 200), None, "another call");
-    assert_eq!(pair.a.extend_call(to_b, (9, 4), 200), Some(3));
+    let mut extend = |first, second, len| pair.a.extend_rpc(to_b, (first, second), len);
+    assert_eq!(extend(8, [1, 4], 200), None, "another call");
+    assert_eq!(extend(9, [2, 5], 200), None, "an answer, say: another kind");
+    assert_eq!(extend(9, [1, 4], 200), Some(3));
     assert!(pair.a.post_rpc(4, to_b, (10, 1), 50));
-    assert_eq!(pair.a.extend_call(to_b, (9, 4), 300), None, "not the last");
+    let mut extend = |first, second, len| pair.a.extend_rpc(to_b, (first, second), len);
+    assert_eq!(extend(9, [1, 4], 300), None, "not the last");
     pair.settle();
     assert_eq!(calls(&mut pair.b), [(9, 4, 200), (10, 1, 50)]);
-    assert_eq!(pair.a.extend_call(to_b, (10, 4), 60), None, "it has left");
+    let extended = pair.a.extend_rpc(to_b, (10, [1, 4]), 60);
+    assert_eq!(extended, None, "it has left");
 }

@@ -92,6 +92,32 @@ fn paths_are_probed_often_when_a_lone_stream_falls_silent() {
     assert!(asked >= 15, "{asked} questions");
 }
 
+/// Regression: copies of recorded packets with flipped bits, which another host sends, isolated the
+/// path of the packets.
+#[test]
+fn damaged_copies_of_packets_that_arrived_isolate_no_path() {
+    let mut pair = Pair::of(
+        [1, 2].map(|host| face::node_with(Config::default(), host, 2)),
+        false,
+    );
+    for turn in 0..100 {
+        let mut recorded = Vec::new();
+        pair.message(1 + turn, 10_000);
+        pair.step_where(&mut |from, (_, bytes)| {
+            recorded.extend((from == 0).then(|| bytes.clone()));
+            true
+        });
+        for bytes in &recorded {
+            for _ in 0..10 {
+                pair.b.on_bad_head(bytes);
+            }
+        }
+    }
+    let blamed = |e: Event| matches!(e, Event::PathCorrupts { .. });
+    let events = std::iter::from_fn(|| pair.b.poll_event().or_else(|| pair.a.poll_event()));
+    assert!(!events.into_iter().any(blamed));
+}
+
 /// A path takes packets of at most 548 bytes and was isolated for corruption; then the other path
 /// dies. The long probes of an isolated path do not pass (simulator seed 80013868).
 #[test]

@@ -138,6 +138,7 @@ fn begin(pair: &mut Pair, handle: u32, len: u64, packets: usize) -> Vec<Flying> 
 #[test]
 fn a_receive_whose_message_began_ends_with_its_sender() {
     let mut pair = Pair::with(config(), 1, false);
+    pair.b.peer(&pair.a.address());
     pair.b.post_recv(&receive(2, 9_000), pair.now);
     begin(&mut pair, 2, 9_000, 1);
     let over = alone_for_long(&mut pair.b, &mut pair.now);

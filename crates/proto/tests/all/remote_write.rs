@@ -13,6 +13,8 @@ use marline_wire::{Frame, Packet, RailWrites, FIRST_ALGORITHM, FLAG_DEREGISTER};
 const LEN: u64 = 100_000;
 /// The receiver's key for the memory.
 const KEY: u64 = 0xfeed;
+/// The handle of a served read.
+const SERVED: u32 = 7;
 
 /// Memory that gives the test's result for writes, and records the calls.
 #[derive(Default)]
@@ -129,9 +131,19 @@ impl Pair {
         let (node, memory) = (&mut self.nodes[side], &mut self.memory[side]);
         let taken = node.handle_packet(self.now, &packet, packet.wire_len(), memory);
         while let Some(event) = node.poll_event() {
-            if let Event::RegistrationWanted { inbound, rails, .. } = event {
-                assert_eq!(rails, 1);
-                node.registered_on(inbound, 0, KEY);
+            match event {
+                Event::RegistrationWanted { inbound, rails, .. } => {
+                    assert_eq!(rails, 1);
+                    node.registered_on(inbound, 0, KEY);
+                }
+                Event::ReadAsked {
+                    peer,
+                    number,
+                    len,
+                    upto,
+                    ..
+                } => node.serve_read(SERVED, peer, number, len, upto),
+                _ => {}
             }
             self.events[side].push(event);
         }
@@ -271,6 +283,36 @@ fn a_missing_write_is_no_corruption() {
         );
         pair.finish();
     }
+}
+
+/// An owner may store into memory while a peer reads it, so that written bytes and their sum
+/// differ: that is no corruption of the path. The bytes come again in packets, which are summed as
+/// they are copied.
+#[test]
+fn memory_that_changes_under_a_read_is_no_corruption() {
+    let mut pair = Pair::new(Config::default(), LEN);
+    pair.memory[1].lies = WriteCheck::Right;
+    pair.memory[0].lies = WriteCheck::Wrong;
+    let peer = pair.to_b;
+    assert!(pair.nodes[0].post_read(9, peer, (1, 0, LEN), 0));
+    let (mut refused, mut rounds) = (Vec::new(), 0);
+    let is_done = |event: &Event| matches!(event, Event::ReadDone { ok: true, .. });
+    while !pair.events[0].iter().any(is_done) {
+        rounds += 1;
+        assert!(rounds < 2_000, "{}", pair.nodes[1].describe());
+        pair.now += 20_000;
+        for side in 0..2 {
+            pair.nodes[side].on_poll(pair.now, false);
+            pair.nodes[side].handle_timeouts(pair.now);
+            for (packet, _) in pair.output(side) {
+                refused.extend(pair.deliver(1 - side, &packet).err());
+            }
+        }
+    }
+    assert!(pair.nodes[0].stats().written_wrong > 0);
+    let only = |why| refused.iter().all(|&refused| refused == why);
+    assert!(only(DropReason::Unwritten), "{refused:?}");
+    assert!(pair.memory[0].landed as u64 >= LEN);
 }
 
 /// On a rail with direct writes, each write and its head fit a super-packet, whatever the path's

@@ -88,6 +88,7 @@ fn a_probe_does_not_repeat_all_acks_on_every_path() {
 fn used(rails: u8) -> Pair {
     let nodes = [1, 2].map(|host| face::node_in_one(Config::default(), host, rails));
     let mut pair = Pair::of(nodes, false);
+    pair.b.peer(&pair.a.address());
     for handle in 10..40 {
         pair.message(handle, 20_000);
         pair.settle();

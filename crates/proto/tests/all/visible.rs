@@ -8,7 +8,8 @@ use marline_proto::{
 };
 use marline_wire::{Packet, RailWrites, BLOCK_BYTES};
 
-const LEN: u64 = 30_000;
+/// Longer than an eager message: the put is granted.
+const LEN: u64 = 70_000;
 const HANDLE: u32 = 77;
 
 /// Memory of a remote write that records its calls.

@@ -6,7 +6,10 @@ use marline_proto::{
     Config, Delivery, DropReason, Event, Landing, LinkAsk, Memory, Node, Pairing, Payload, PeerId,
     RailSpec, RecvSpec, SendSpec, Source, WriteCheck, WrittenSum,
 };
-use marline_wire::{FragmentHead, Packet, RailAddr, RailKind, RailWrites};
+use marline_wire::{
+    FragmentHead, Frame, HeadWriter, Header, Hello, HelloFields, Packet, RailAddr, RailKind,
+    RailList, RailWrites, Versions, FIRST_ALGORITHM, HELLO_RAIL_BYTES_MAX, SLOT_UNKNOWN, VERSION,
+};
 
 /// Memory that accepts everything.
 pub struct Anywhere;
@@ -191,6 +194,7 @@ impl Pair {
             node_of(config, host, specs)
         });
         let mut pair = Pair::of(nodes, false);
+        pair.b.peer(&pair.a.address());
         pair.message(1, 2_000);
         pair.settle();
         pair
@@ -343,4 +347,52 @@ pub fn in_one_network(specs: &mut [RailSpec], host: u8) {
     for spec in specs {
         spec.addr = rail_addr(0, host, spec.addr.index, spec.datagram_max);
     }
+}
+
+/// A packet of the source with this id, epoch and rails to a node: HELLO, and these frames.
+pub fn hello_packet(
+    to: &Node,
+    (id, epoch, number): (u64, u32, u64),
+    rails: &[RailAddr],
+    frames: &[Frame],
+) -> Vec<u8> {
+    let (address, mut bytes) = (to.address(), [0; HELLO_RAIL_BYTES_MAX]);
+    let hello = Hello {
+        slot: 0,
+        id,
+        token: 5,
+        epoch,
+        algorithm: FIRST_ALGORITHM,
+        algorithms: 1 << FIRST_ALGORITHM,
+        reliable: true,
+        eager_puts: true,
+        refused: false,
+        credit: 1 << 20,
+        revision: 0,
+        versions: Versions::OURS,
+        of_destination: None,
+        further: HelloFields::NONE,
+        rails: RailList::write(&mut bytes, rails),
+    };
+    let header = Header {
+        version: VERSION,
+        algorithm: FIRST_ALGORITHM,
+        dst_id: address.id,
+        dst_token: address.token,
+        dst_slot: SLOT_UNKNOWN,
+        src_id: id,
+        src_epoch: epoch,
+        path: 0,
+        flags: Header::FLAG_ACK_NOW,
+        number,
+    };
+    let mut out = vec![0; 64_000];
+    let mut writer = HeadWriter::new(&mut out, 64_000);
+    writer.push(&Frame::Hello(hello)).unwrap();
+    for frame in frames {
+        writer.push(frame).unwrap();
+    }
+    let (_, len) = writer.finish(&header);
+    out.truncate(len);
+    out
 }

@@ -6,3 +6,6 @@ mod face;
 mod pair;
 mod partial;
 mod siblings;
+mod strangers;
+mod validation;
+mod versions;

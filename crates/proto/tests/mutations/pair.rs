@@ -447,6 +447,7 @@ impl Memory for Nowhere {
 #[test]
 fn a_peer_that_dies_after_a_corrupted_packet_is_detected() {
     let mut pair = Pair::new(1, false);
+    pair.b.peer(&pair.a.address());
     pair.send(5, 64);
     let sent = pair.alone();
     let b = &mut pair.b;

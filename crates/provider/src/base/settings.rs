@@ -1,7 +1,9 @@
 //! The settings `FI_MARLINE_*`: the engine's table, registered and read as libfabric parameters.
 
 use crate::base::{host, log};
-use marline_engine::settings::{former_in, unknown_in, Kind, Setting, Settings, PREFIX, TABLE};
+use marline_engine::settings::{
+    former_in, unknown_in, Kind, Setting, Settings, CARRIED_BY_OPEN_MPI, PREFIX, TABLE,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Registers every setting with libfabric.
@@ -21,10 +23,16 @@ fn is_of_libfabric(row: &Setting) -> bool {
 /// experiments or secrets.)
 fn value_of(name: &str) -> Option<String> {
     let row = TABLE.iter().find(|row| row.name == name);
-    match row.is_some_and(is_of_libfabric) {
-        true => host::param_get(name),
-        false => std::env::var(format!("{PREFIX}{}", name.to_ascii_uppercase())).ok(),
+    if row.is_some_and(is_of_libfabric) {
+        return host::param_get(name);
     }
+    let variable = format!("{PREFIX}{}", name.to_ascii_uppercase());
+    let given = std::env::var(&variable).ok();
+    let secret = row.is_some_and(|row| row.kind == Kind::Secret);
+    given.or_else(|| match secret {
+        true => std::env::var(format!("{CARRIED_BY_OPEN_MPI}{variable}")).ok(),
+        false => None,
+    })
 }
 
 fn help(row: &Setting) -> String {

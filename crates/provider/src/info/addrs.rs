@@ -15,7 +15,7 @@ type Blob = [u8; ADDRESS_LEN];
 
 /// The arguments of `fi_getinfo` that name local and remote ends.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct Query<'a> {
     pub node: Option<&'a CStr>,
     pub service: Option<&'a CStr>,
     /// FI_SOURCE: node and service name the local side.
@@ -36,7 +36,7 @@ pub(crate) struct Ends {
     /// The domain's name: Marline's, or the name of its only rail.
     pub domain: String,
     /// The rail whose NIC the reply describes: the rail of `src`, or the first rail with a NIC.
-    pub card: Option<RailHere>,
+    pub nic_rail: Option<RailHere>,
 }
 
 /// # Safety
@@ -51,11 +51,11 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
 /// # Safety
 ///
 /// `hints` is null or valid, and lives as long as the answer.
-pub(crate) unsafe fn of_hints<'a>(hints: *const fi_info) -> Option<Asked<'a>> {
+pub(crate) unsafe fn of_hints<'a>(hints: *const fi_info) -> Option<Query<'a>> {
     // SAFETY: null or valid all the way down.
     unsafe {
         let Some(hints) = hints.as_ref() else {
-            return Some(Asked::default());
+            return Some(Query::default());
         };
         let form = Form::of(hints.addr_format).unwrap_or_default();
         let own = |at: *const c_void, len| match at.is_null() {
@@ -67,14 +67,14 @@ pub(crate) unsafe fn of_hints<'a>(hints: *const fi_info) -> Option<Asked<'a>> {
             false => text((*hints.domain_attr).name),
         };
         let name = name.filter(|n| !n.to_bytes().eq_ignore_ascii_case(about::NAME.to_bytes()));
-        Some(Asked {
+        Some(Query {
             src: own(hints.src_addr, hints.src_addrlen)?,
             dest: own(hints.dest_addr, hints.dest_addrlen)?,
             domain: match name {
                 Some(name) => Some(name.to_str().ok()?),
                 None => None,
             },
-            ..Asked::default()
+            ..Query::default()
         })
     }
 }
@@ -89,34 +89,34 @@ fn settings_of(domain: Option<&str>) -> Result<Settings, String> {
 }
 
 /// Answers an `fi_getinfo`. Errors are texts for people.
-pub(crate) fn find(asked: &Asked<'_>) -> Result<Ends, String> {
+pub(crate) fn find(query: &Query<'_>) -> Result<Ends, String> {
     let mut ends = Ends {
-        src: asked.src,
-        dest: asked.dest,
-        domain: asked.domain.unwrap_or(&own_name()).to_owned(),
-        card: None,
+        src: query.src,
+        dest: query.dest,
+        domain: query.domain.unwrap_or(&own_name()).to_owned(),
+        nic_rail: None,
     };
-    let named = asked.node.is_some() || asked.service.is_some();
-    let settings = match settings_of(asked.domain) {
+    let named = query.node.is_some() || query.service.is_some();
+    let settings = match settings_of(query.domain) {
         // A query without ends only logs bad settings: it opens no domain.
-        Err(_) if !named && asked.domain.is_none() => return Ok(ends),
+        Err(_) if !named && query.domain.is_none() => return Ok(ends),
         settings => settings?,
     };
     // (Opening a domain without rails fails with the reason.)
-    let rails = match asked.domain {
+    let rails = match query.domain {
         Some(_) => rails_here(&settings)?,
         None => rails_here(&settings).unwrap_or_default(),
     };
-    if named && asked.source {
-        own_side(asked, &settings, &rails, &mut ends)?;
+    if named && query.source {
+        own_side(query, &settings, &rails, &mut ends)?;
     } else if named {
-        ends.dest = Some(peer(asked, settings.port)?);
+        ends.dest = Some(peer(query, settings.port)?);
     }
     let src = ends.src.and_then(|blob| names::places_of(&blob));
     let src = src.and_then(|places| places.first().map(SocketAddr::ip));
     let of_src = rails.iter().find(|rail| src.is_some() && rail.ip == src);
     let first = || rails.iter().find(|rail| rail.mtu > 0);
-    ends.card = of_src.or_else(first).cloned();
+    ends.nic_rail = of_src.or_else(first).cloned();
     if ends.src.is_none() {
         let ip = rails.iter().find_map(|rail| rail.ip);
         ends.src = ip.map(|ip| names::place_blob(&[SocketAddr::new(ip, settings.port)]));
@@ -131,16 +131,16 @@ fn own_name() -> String {
 /// The local address for a node and service: the port on all rails, or on the rail with the node's
 /// address.
 fn own_side(
-    asked: &Asked<'_>,
+    query: &Query<'_>,
     settings: &Settings,
     rails: &[RailHere],
     ends: &mut Ends,
 ) -> Result<(), String> {
-    let port = asked.service.map_or(Ok(settings.port), resolve::port)?;
+    let port = query.service.map_or(Ok(settings.port), resolve::port)?;
     let first = rails.iter().find_map(|rail| rail.ip);
     let mut ip = first.ok_or("no rail here has an IP address")?;
-    if let Some(node) = asked.node {
-        let at = resolve::addresses(node, None, asked.numeric)?;
+    if let Some(node) = query.node {
+        let at = resolve::addresses(node, None, query.numeric)?;
         let here = at.iter().find_map(|at| {
             let mut rails = rails.iter();
             rails.find(|rail| rail.ip == Some(at.ip()))
@@ -168,9 +168,9 @@ fn is_own_name(ip: IpAddr) -> bool {
 }
 
 /// The address of a peer's possible places.
-fn peer(asked: &Asked<'_>, port: u16) -> Result<Blob, String> {
-    let node = asked.node.ok_or("a service of no node")?;
-    let mut at = resolve::addresses(node, asked.service, asked.numeric)?;
+fn peer(query: &Query<'_>, port: u16) -> Result<Blob, String> {
+    let node = query.node.ok_or("a service of no node")?;
+    let mut at = resolve::addresses(node, query.service, query.numeric)?;
     for place in at.iter_mut().filter(|place| place.port() == 0) {
         place.set_port(port);
     }
@@ -188,9 +188,9 @@ fn peer(asked: &Asked<'_>, port: u16) -> Result<Blob, String> {
 /// `info` is valid.
 pub(crate) unsafe fn settings_for(info: *const fi_info) -> Result<Settings, String> {
     // SAFETY: the caller's promise.
-    let asked = unsafe { of_hints(info) }.ok_or("src_addr is no address of Marline")?;
-    let mut settings = settings_of(asked.domain)?;
-    let place = asked.src.and_then(|blob| names::places_of(&blob));
+    let query = unsafe { of_hints(info) }.ok_or("src_addr is no address of Marline")?;
+    let mut settings = settings_of(query.domain)?;
+    let place = query.src.and_then(|blob| names::places_of(&blob));
     let Some(place) = place.and_then(|places| places.first().copied()) else {
         return Ok(settings);
     };
@@ -198,7 +198,7 @@ pub(crate) unsafe fn settings_for(info: *const fi_info) -> Result<Settings, Stri
         settings.port = place.port();
     }
     // Among the named rail's addresses, the one in `src`.
-    if let Some(name) = asked.domain {
+    if let Some(name) = query.domain {
         let rails = rails_here(&settings)?;
         if rails.iter().any(|rail| rail.ip == Some(place.ip())) {
             return Ok(settings);

@@ -186,7 +186,7 @@ pub(crate) fn build(
         (*info).addr_format = grant.addr_format;
         ((*info).src_addr, (*info).src_addrlen) = address(grant, ends.src.as_ref())?;
         ((*info).dest_addr, (*info).dest_addrlen) = address(grant, ends.dest.as_ref())?;
-        (*info).nic = nic::of_rail(ends.card.as_ref());
+        (*info).nic = nic::of_rail(ends.nic_rail.as_ref());
         (*info).tx_attr = tx;
         (*info).rx_attr = rx;
         (*info).ep_attr = ep;

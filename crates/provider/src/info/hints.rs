@@ -8,6 +8,7 @@ use std::ffi::c_int;
 /// bit, the mark of provider-specific numbers (FI_PROV_SPECIFIC), is clear: callers store the
 /// protocol in an `int` and treat negative numbers as protocols unknown to their libfabric.
 pub(crate) const PROTOCOL: u32 = 0x4d4c_0000;
+const _: () = assert!(PROTOCOL >> 31 == 0);
 pub(crate) const PROTOCOL_VERSION: u32 = 1;
 
 /// iovec entries per message by default. MPIs request 4 and use 3; libfabric's own tools assume the
@@ -51,7 +52,7 @@ pub(crate) const fn caps_of(remote: bool) -> u64 {
 /// Granted only on request: with FI_SOURCE_ERR, messages of unknown sources become errors.
 const ON_DEMAND: u64 = FI_SOURCE_ERR;
 
-/// Reachability is a capability of the domain.
+/// Capabilities that a domain reports, unlike an endpoint's: which peers it reaches.
 pub(crate) const DOMAIN_CAPS: u64 = COMM;
 const TX_CAPS: u64 = PRIMARY | REMOTE | FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
 const RX_CAPS: u64 = PRIMARY

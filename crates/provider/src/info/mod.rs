@@ -10,7 +10,7 @@ use crate::abi::*;
 use crate::base::boundary::{guard_free, Errno};
 use crate::base::log::{self, trace};
 use crate::base::settings;
-use crate::info::addrs::{Asked, Ends};
+use crate::info::addrs::{Ends, Query};
 use crate::info::hints::{decide, Wanted};
 use crate::objects::{domain, domain_open};
 use std::ffi::{c_char, c_int};
@@ -51,7 +51,7 @@ pub(crate) unsafe extern "C" fn getinfo(
                 return refuse("the hints have an address that is not Marline's");
             };
             let ends = match flags & FI_PROV_ATTR_ONLY {
-                0 => addrs::find(&Asked {
+                0 => addrs::find(&Query {
                     node: addrs::text(node),
                     service: addrs::text(service),
                     source: flags & FI_SOURCE != 0,

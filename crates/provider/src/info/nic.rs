@@ -5,7 +5,7 @@ use crate::abi::nic::*;
 use crate::abi::*;
 use crate::base::boundary::{guard_free, Errno};
 use crate::base::object::{self, absent};
-use marline_engine::{card_of, Card, RailHere};
+use marline_engine::{nic_of, NicInfo, RailHere};
 use std::ffi::{c_char, c_int, c_void, CString};
 use std::mem::size_of;
 use std::ptr::null_mut;
@@ -27,7 +27,7 @@ struct About {
     address: Option<String>,
     mtu: usize,
     bits_per_s: usize,
-    card: Card,
+    info: NicInfo,
 }
 
 /// A NIC object with the texts that its pointers refer to.
@@ -52,28 +52,28 @@ pub(crate) fn of_rail(rail: Option<&RailHere>) -> *mut c_void {
         address: rail.ip.map(|ip| ip.to_string()),
         mtu: rail.mtu,
         bits_per_s: 8 * rail.bytes_per_s as usize,
-        card: card_of(&rail.interface),
+        info: nic_of(&rail.interface),
     };
     give(about).cast()
 }
 
 fn give(about: About) -> *mut fid_nic {
     let text = |text: Option<&str>| text.and_then(|text| CString::new(text).ok());
-    let card = &about.card;
+    let info = &about.info;
     let texts = [
         text(Some(&about.name)),
-        text(card.model.as_deref()),
-        text(card.maker.as_deref()),
-        text(card.driver.as_deref()),
+        text(info.model.as_deref()),
+        text(info.maker.as_deref()),
+        text(info.driver.as_deref()),
         text(about.address.as_deref()),
-        text(card.network),
+        text(info.network),
     ];
     let at = |of: usize| -> *mut c_char {
         texts[of]
             .as_ref()
             .map_or(null_mut(), |text| text.as_ptr().cast_mut())
     };
-    let (domain_id, bus_id, device_id, function_id) = card.pci.unwrap_or_default();
+    let (domain_id, bus_id, device_id, function_id) = info.pci.unwrap_or_default();
     let mut nic = Box::new(Nic {
         fid: fid_nic {
             fid: fid {
@@ -95,7 +95,7 @@ fn give(about: About) -> *mut fid_nic {
             firmware: null_mut(),
         },
         bus: fi_bus_attr {
-            bus_type: match card.pci {
+            bus_type: match info.pci {
                 Some(_) => FI_BUS_PCI,
                 None => FI_BUS_UNKNOWN,
             },
@@ -110,7 +110,7 @@ fn give(about: About) -> *mut fid_nic {
             address: at(4),
             mtu: about.mtu,
             speed: about.bits_per_s,
-            state: match card.up {
+            state: match info.up {
                 Some(true) => FI_LINK_UP,
                 // Not "down": libfabric drops an info with a link that is down, but the job has
                 // other rails.
@@ -170,14 +170,14 @@ unsafe extern "C" fn tostr(nic: *const fid, out: *mut c_char, len: usize) -> c_i
 impl About {
     fn show(&self) -> String {
         let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "(null)".into());
-        let card = &self.card;
-        let bus = match card.pci {
+        let info = &self.info;
+        let bus = match info.pci {
             Some((domain, bus, device, function)) => {
                 format!("FI_BUS_PCI {domain:04x}:{bus:02x}:{device:02x}.{function:x}")
             }
             None => "FI_BUS_UNKNOWN".to_owned(),
         };
-        let state = match card.up {
+        let state = match info.up {
             Some(true) => "FI_LINK_UP",
             Some(false) => "FI_LINK_DOWN",
             None => "FI_LINK_UNKNOWN",
@@ -188,9 +188,9 @@ impl About {
             format!("        marline: {}", marline_version::TEXT),
             "        fi_device_attr:".to_owned(),
             format!("            name: {}", self.name),
-            format!("            device_id: {}", or_none(&card.model)),
-            format!("            vendor_id: {}", or_none(&card.maker)),
-            format!("            driver: {}", or_none(&card.driver)),
+            format!("            device_id: {}", or_none(&info.model)),
+            format!("            vendor_id: {}", or_none(&info.maker)),
+            format!("            driver: {}", or_none(&info.driver)),
             "        fi_bus_attr:".to_owned(),
             format!("            bus_type: {bus}"),
             "        fi_link_attr:".to_owned(),
@@ -200,7 +200,7 @@ impl About {
             format!("            state: {state}"),
             format!(
                 "            network_type: {}",
-                card.network.unwrap_or("(null)")
+                info.network.unwrap_or("(null)")
             ),
         ];
         lines.map(|line| line + "\n").concat()

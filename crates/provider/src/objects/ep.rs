@@ -399,10 +399,10 @@ impl Ep {
             return Err(Errno::NOAV);
         }
         let (sends, receives) = transmits_and_receives(self.caps);
-        let tells_sends = self.has_tx_cq || self.counted & (FI_SEND | FI_READ | FI_WRITE) != 0;
+        let reports_sends = self.has_tx_cq || self.counted & (FI_SEND | FI_READ | FI_WRITE) != 0;
         let there = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
-        let tells_receives = self.has_rx_cq || self.counted & there != 0;
-        if (sends && !tells_sends) || (receives && !tells_receives) {
+        let reports_receives = self.has_rx_cq || self.counted & there != 0;
+        if (sends && !reports_sends) || (receives && !reports_receives) {
             return Err(Errno::NOCQ);
         }
         if !self.enabled {

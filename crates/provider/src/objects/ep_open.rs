@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn open(
         };
         let id = shared.engine.ep_open()?;
         if caps & FI_SOURCE_ERR != 0 {
-            shared.engine.ep_tell_strangers(id);
+            shared.engine.ep_set_source_err(id);
         }
         trace!("ep open caps {caps:#x} tx {tx_flags:#x} rx {rx_flags:#x} -> {id:?}");
         Ok(ep::new(

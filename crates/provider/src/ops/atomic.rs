@@ -66,7 +66,7 @@ type Given = (*const fi_ioc, usize);
 const NONE: Given = (std::ptr::null(), 0);
 
 /// An operation with its parameters, independent of the call's variant.
-struct Asked<'a> {
+struct AtomicRequest<'a> {
     kind: AtomicKind,
     datatype: c_int,
     op: c_int,
@@ -83,11 +83,11 @@ struct Asked<'a> {
 /// `ep` is ours, and each given array has its count of entries.
 unsafe fn submit(
     ep: *mut fid_ep,
-    asked: &Asked<'_>,
+    request: &AtomicRequest<'_>,
     operands: Given,
     out: Result<Outgoing, Errno>,
 ) -> isize {
-    let (compare, result) = match *asked.further {
+    let (compare, result) = match *request.further {
         [] => (NONE, NONE),
         [result] => (NONE, result),
         [compare, result, ..] => (compare, result),
@@ -96,9 +96,9 @@ unsafe fn submit(
     let ep: &Ep = unsafe { ep_of(ep) };
     guard(&ep.shared().health, || {
         let out = out?;
-        let (datatype, op) = numbers(asked.datatype, asked.op)?;
+        let (datatype, op) = numbers(request.datatype, request.op)?;
         let size = size_of_type(datatype).ok_or(Errno::OPNOTSUPP)?;
-        if !is_valid(asked.kind, datatype, op) {
+        if !is_valid(request.kind, datatype, op) {
             return Err(Errno::OPNOTSUPP);
         }
         // SAFETY: the caller's promise.
@@ -111,13 +111,13 @@ unsafe fn submit(
         };
         let req = AtomicReq {
             dest: out.dest,
-            kind: asked.kind,
+            kind: request.kind,
             datatype,
             op,
             operands: operands.as_slice(),
             compare: compare.as_slice(),
             result: result.as_slice(),
-            remote: asked.there,
+            remote: request.there,
             context: out.context as usize,
             flags: out.flags,
         };
@@ -157,7 +157,7 @@ unsafe fn message(
             let piece = &*msg.rma_iov.add(i);
             *slot = (piece.addr, piece.count, piece.key);
         }
-        let asked = Asked {
+        let request = AtomicRequest {
             kind,
             datatype: msg.datatype,
             op: msg.op,
@@ -166,7 +166,7 @@ unsafe fn message(
         };
         let out = own.outgoing(msg.addr, None, None, msg.context);
         let out = own.flagged(out, own.tx.readmsg(flags), flags);
-        submit(ep, &asked, (msg.msg_iov, msg.iov_count), out)
+        submit(ep, &request, (msg.msg_iov, msg.iov_count), out)
     }
 }
 
@@ -185,14 +185,14 @@ unsafe fn pieces(
     let (ioc, count) = *further.last().unwrap_or(&operands);
     // SAFETY: the caller's promise.
     unsafe {
-        let asked = Asked {
+        let request = AtomicRequest {
             kind,
             datatype,
             op,
             there: &[(address, elements(ioc, count), key)],
             further,
         };
-        submit(ep, &asked, operands, Ok(out))
+        submit(ep, &request, operands, Ok(out))
     }
 }
 
@@ -232,7 +232,7 @@ unsafe extern "C" fn inject(
 }
 
 /// The functions of one kind of operation, and the names of their parameters for each further array
-/// ([`Asked::further`]): its segments, their descriptors, their count.
+/// ([`AtomicRequest::further`]): its segments, their descriptors, their count.
 macro_rules! operations {
     (
         $kind:expr; $one:ident, $pieces:ident, $message:ident, $valid:ident;

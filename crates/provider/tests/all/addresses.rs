@@ -115,7 +115,7 @@ fn an_address_vector_does_not_grow() {
 }
 
 /// Removes index 0, so that the first endpoint is an unknown source; returns its name.
-fn unname(p: &Pair) -> [u8; 64] {
+fn remove_first(p: &Pair) -> [u8; 64] {
     let name = blob(p, 0);
     assert_eq!(remove(p, 0), 0);
     name
@@ -126,7 +126,7 @@ fn unname(p: &Pair) -> [u8; 64] {
 fn a_stranger_s_address_comes_with_its_message() {
     let p = Pair::offering(FI_MSG | FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR);
     assert_eq!(source(&p, 1), 0, "whom one knows makes no error");
-    let name = unname(&p);
+    let name = remove_first(&p);
     for (tag, room) in [(2, 0), (3, 64), (4, 10)] {
         let mut buf = [0u8; 8];
         p.trecv(&mut buf, tag, 0, 7);
@@ -155,7 +155,7 @@ fn a_stranger_s_address_comes_with_its_message() {
 #[test]
 fn an_error_without_a_stranger_has_no_data() {
     let p = Pair::offering(FI_MSG | FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR);
-    unname(&p);
+    remove_first(&p);
     let (mut short, mut long) = ([0u8; 4], [0u8; 8]);
     p.trecv(&mut short, 1, 0, 1);
     p.trecv(&mut long, 2, 0, 2);
@@ -172,7 +172,7 @@ fn an_error_without_a_stranger_has_no_data() {
 #[test]
 fn strangers_make_errors_only_where_that_is_asked_for() {
     let p = Pair::open();
-    unname(&p);
+    remove_first(&p);
     assert_eq!(source(&p, 1), FI_ADDR_UNSPEC);
     p.close();
 }

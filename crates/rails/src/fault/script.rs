@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn several_scripts_are_told_apart() {
+    fn several_scripts_are_distinguished() {
         let scripts = FaultScript::parse_all("rail=0;drop=1/rail=1;tx:drop=0.5").unwrap();
         assert_eq!(scripts.len(), 2);
         assert!(scripts[0].applies_to(0) && scripts[1].applies_to(1));

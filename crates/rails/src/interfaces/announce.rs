@@ -27,30 +27,30 @@ const STEP_NS: u64 = 100_000_000;
 const SHARE: u64 = 16;
 /// but at most the interval at which kernels repeat ARP requests.
 const MOST_NS: u64 = 1_000_000_000;
-/// Silence is reported ten times a second; if it was not reported for this long, it is over.
+/// Callers report a silent peer ten times a second. Without a report for this long the silence is
+/// over.
 const OVER_NS: u64 = 1_500_000_000;
 /// The destination port of announcements (discard service).
 const DISCARD: u16 = 9;
 
-/// Notes that a peer is silent. Returns whether to announce now. The first announcement waits until
-/// the peer cannot merely be descheduled; later ones become rarer, down to one a second.
+/// Announcements of a rail that came back.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct Announcements {
     back: Instant,
     said: u32,
 }
 
-impl Telling {
+impl Announcements {
     /// Starts at the time of the rail's return.
-    pub(super) fn new() -> Telling {
-        Telling {
+    pub(super) fn new() -> Announcements {
+        Announcements {
             back: Instant::now(),
             said: 0,
         }
     }
 
     /// Announces once more if due. Returns whether more announcements follow.
-    pub(super) fn tell(&mut self, ip: IpAddr, interface: &str) -> bool {
+    pub(super) fn announce(&mut self, ip: IpAddr, interface: &str) -> bool {
         if ip.is_ipv6() {
             return false;
         }
@@ -74,7 +74,7 @@ impl Silence {
     /// until the peer cannot merely be descheduled; later ones become less frequent, down to once a
     /// second.
     pub fn note(&mut self, now_ns: u64) -> bool {
-        let Some([since, noted, told]) = &mut self.times else {
+        let Some([since, noted, announced]) = &mut self.times else {
             self.times = Some([now_ns; 3]);
             return false;
         };
@@ -84,11 +84,11 @@ impl Silence {
         }
         *noted = now_ns;
         let pause_ns = ((now_ns - *since) / SHARE).clamp(STEP_NS, MOST_NS);
-        let tells = now_ns - *told >= pause_ns;
-        if tells {
-            *told = now_ns;
+        let due = now_ns - *announced >= pause_ns;
+        if due {
+            *announced = now_ns;
         }
-        tells
+        due
     }
 }
 
@@ -126,6 +126,7 @@ fn ask_nobody(ip: IpAddr, interface: &str, step: Duration) {
         interface,
         receive_bytes: 0,
         send_bytes: 0,
+        dscp: 0,
     };
     // An error means that the rail is down again.
     let _ = send_on_link(&options, &nobody(step));

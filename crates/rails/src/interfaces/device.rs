@@ -1,11 +1,11 @@
-//! The network card behind an interface, as described by sysfs.
+//! The NIC behind an interface, as described by sysfs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A network card.
+/// A NIC, as sysfs describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Card {
+pub struct NicInfo {
     /// The device's driver.
     pub driver: Option<String>,
     /// Device and vendor ids, such as `0x1017` and `0x15b3`.
@@ -20,15 +20,15 @@ pub struct Card {
     pub up: Option<bool>,
 }
 
-/// The card of an interface or verbs device. Empty if `/sys` is missing or belongs to another
+/// The NIC of an interface or verbs device. Empty if `/sys` is missing or belongs to another
 /// network namespace.
-pub fn card_of(name: &str) -> Card {
+pub fn nic_of(name: &str) -> NicInfo {
     let net = Path::new("/sys/class/net").join(name);
     let verbs = Path::new("/sys/class/infiniband").join(name);
     match (is_ours(&net, name), name.contains('/')) {
         (true, false) => read(&net),
         (false, false) if verbs.exists() => read(&verbs),
-        _ => Card::default(),
+        _ => NicInfo::default(),
     }
 }
 
@@ -39,13 +39,13 @@ fn is_ours(path: &Path, name: &str) -> bool {
     index.is_some_and(|index| crate::sys::interface_index(name) == Ok(index))
 }
 
-fn read(path: &Path) -> Card {
+fn read(path: &Path) -> NicInfo {
     let device = path.join("device");
     let last = |link: PathBuf| {
         let target = fs::canonicalize(link).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())
     };
-    Card {
+    NicInfo {
         driver: last(device.join("driver")),
         model: text(device.join("device")),
         maker: text(device.join("vendor")),
@@ -100,9 +100,9 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_without_a_card_has_none() {
-        assert_eq!(card_of("lo").pci, None);
-        assert_eq!(card_of("no-such-interface"), Card::default());
-        assert_eq!(card_of("../../class/net/lo"), Card::default());
+    fn an_interface_without_a_nic_has_none() {
+        assert_eq!(nic_of("lo").pci, None);
+        assert_eq!(nic_of("no-such-interface"), NicInfo::default());
+        assert_eq!(nic_of("../../class/net/lo"), NicInfo::default());
     }
 }

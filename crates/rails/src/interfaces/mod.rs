@@ -1,6 +1,6 @@
 //! The network interfaces of this host: the choice of those that carry rails (`choose`, with
 //! `pattern` for names), their changes (`watch`), announcements to neighbours (`told`), and their
-//! network cards (`card`).
+//! NICs (`device`).
 
 mod announce;
 mod choose;
@@ -12,5 +12,5 @@ pub use announce::Silence;
 pub(crate) use announce::SilentPeers;
 pub(crate) use choose::{choose_by, is_later, IpVersion};
 pub use choose::{choose_interfaces, unused_interfaces, InterfaceChoice};
-pub use device::{card_of, Card};
+pub use device::{nic_of, NicInfo};
 pub use watch::{InterfaceChange, InterfaceWatch};

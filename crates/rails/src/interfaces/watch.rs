@@ -5,9 +5,9 @@
 //! and recovered between two reads counts as never down, and its lost packets are retransmitted as
 //! usual.
 
-use super::announce::Telling;
+use super::announce::Announcements;
 use super::choose::{choose_best, InterfaceChoice, Wanted};
-use crate::sys::{self, ChangeSocket, Interface};
+use crate::sys::{self, ChangeSocket, Interface, InterfaceAddr};
 use crate::RailFault;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -25,8 +25,9 @@ pub struct InterfaceWatch {
 pub enum InterfaceChange {
     /// The state changed.
     State(RailFault),
-    /// The rail's address disappeared and the interface has this address: the rail may move to it,
-    /// and must then call [`InterfaceWatch::follow`].
+    /// The rail's address disappeared and the interface has this address, or a rail that started
+    /// with this one cannot be where it is, and both can be here: the rail may move to it, and must
+    /// then call [`InterfaceWatch::follow`].
     Address(InterfaceChoice),
     /// The interface has a new name.
     Name(String),
@@ -46,11 +47,11 @@ struct Watched {
     first: IpAddr,
     state: RailFault,
     /// The interface and address last proposed since the rail's own address disappeared.
-    told: Option<(String, IpAddr)>,
+    proposed: Option<(String, IpAddr)>,
     /// Addresses to which the rail could not move, since the last change.
     declined: Vec<IpAddr>,
     /// The rail came back, and neighbours are being informed.
-    telling: Option<Telling>,
+    announcements: Option<Announcements>,
 }
 
 impl InterfaceWatch {
@@ -70,9 +71,9 @@ impl InterfaceWatch {
             ip: choice.ip,
             first: choice.ip,
             state: RailFault::Up,
-            told: None,
+            proposed: None,
             declined: Vec::new(),
-            telling: None,
+            announcements: None,
         };
         let rails = rails.iter().map(watched).collect();
         let mut watch = InterfaceWatch {
@@ -97,10 +98,15 @@ impl InterfaceWatch {
             self.look();
         }
         for rail in &mut self.rails {
-            rail.telling = rail.telling.take().filter(|_| rail.state == RailFault::Up);
-            if let (Some(telling), Some(interface)) = (&mut rail.telling, &rail.interface) {
-                if !telling.tell(rail.ip, interface) {
-                    rail.telling = None;
+            rail.announcements = rail
+                .announcements
+                .take()
+                .filter(|_| rail.state == RailFault::Up);
+            if let (Some(announcements), Some(interface)) =
+                (&mut rail.announcements, &rail.interface)
+            {
+                if !announcements.announce(rail.ip, interface) {
+                    rail.announcements = None;
                 }
             }
         }
@@ -119,7 +125,7 @@ impl InterfaceWatch {
     pub fn follow(&mut self, rail: usize, to: &InterfaceChoice) {
         if let Some(rail) = self.rails.get_mut(rail) {
             (rail.interface, rail.index) = (Some(to.name.clone()), 0);
-            (rail.ip, rail.told) = (to.ip, None);
+            (rail.ip, rail.proposed) = (to.ip, None);
             rail.declined.clear();
             rail.state = RailFault::Down(libc::EADDRNOTAVAIL);
         }
@@ -130,7 +136,7 @@ impl InterfaceWatch {
     /// is proposed if there is one; the declined address is proposed again after a change.
     pub fn decline(&mut self, rail: usize) {
         if let Some(rail) = self.rails.get_mut(rail) {
-            let declined = rail.told.take().map(|(_, ip)| ip);
+            let declined = rail.proposed.take().map(|(_, ip)| ip);
             rail.declined.extend(declined);
         }
         self.look();
@@ -151,32 +157,70 @@ impl InterfaceWatch {
             let other = match state {
                 RailFault::Down(libc::EADDRNOTAVAIL) => self.other_address(&all, rail),
                 RailFault::Down(libc::ENODEV) => self.other_interface(&all, rail),
-                _ => None,
+                RailFault::Up => self.common_address(&all, rail),
+                RailFault::Down(_) => None,
             };
             let rail = &mut self.rails[at];
             if state != rail.state {
                 rail.state = state;
-                rail.telling = Some(Telling::new());
+                rail.announcements = Some(Announcements::new());
                 self.found.push_back((at, InterfaceChange::State(state)));
             }
             let to = other.as_ref().map(|other| (other.name.clone(), other.ip));
-            let told = std::mem::replace(&mut rail.told, to);
-            if let Some(other) = other.filter(|_| told != rail.told) {
+            let before = std::mem::replace(&mut rail.proposed, to);
+            if before != rail.proposed {
+                let stale = |of: usize, change: &InterfaceChange| {
+                    of == at && matches!(change, InterfaceChange::Address(_))
+                };
+                self.found.retain(|(of, change)| !stale(*of, change));
+            }
+            if let Some(other) = other.filter(|_| before != rail.proposed) {
                 let change = InterfaceChange::Address(other);
                 self.found.push_back((at, change));
             }
         }
     }
 
-    /// Another address of the rail's interface, of the same kind, which no other rail uses.
+    /// Another address of the rail's interface, of the same kind, which no other rail uses. Peers
+    /// know a standby rail by the address of the rail before it, so rails that started together go
+    /// to one address if there is one at which each can be.
     fn other_address(&self, all: &[Interface], rail: &Watched) -> Option<InterfaceChoice> {
         let interface = rail.here(all)?;
-        let taken = |ip: &IpAddr| {
-            let mut others = self.rails.iter().filter(|r| r.first != rail.first);
-            let elsewhere = others.any(|r| r.interface == rail.interface && r.ip == *ip);
-            elsewhere || rail.declined.contains(ip)
-        };
-        choose_best(interface, |a| is_alike(&a.ip, &rail.ip) && !taken(&a.ip))
+        let fits = |a: &InterfaceAddr| self.is_free(rail, &a.ip);
+        let there = |r: &Watched, ip: &IpAddr| r.state == RailFault::Up && r.ip == *ip;
+        let joins = |ip: &IpAddr| self.beside(rail).any(|r| there(r, ip));
+        choose_best(interface, |a| fits(a) && joins(&a.ip))
+            .or_else(|| choose_best(interface, |a| fits(a) && !self.is_declined(rail, &a.ip)))
+            .or_else(|| choose_best(interface, fits))
+    }
+
+    /// For a rail at an address to which a rail that started with it could not go: an address that
+    /// none of these rails has declined.
+    fn common_address(&self, all: &[Interface], rail: &Watched) -> Option<InterfaceChoice> {
+        if !self.is_declined(rail, &rail.ip) {
+            return None;
+        }
+        let fits = |a: &InterfaceAddr| self.is_free(rail, &a.ip) && !self.is_declined(rail, &a.ip);
+        choose_best(rail.here(all)?, fits)
+    }
+
+    /// Returns whether a rail may move to this address: of the same kind as its own, used by no
+    /// rail that started elsewhere, and not declined by the rail.
+    fn is_free(&self, rail: &Watched, ip: &IpAddr) -> bool {
+        let mut others = self.rails.iter().filter(|r| r.first != rail.first);
+        let taken = others.any(|r| r.interface == rail.interface && r.ip == *ip);
+        is_alike(ip, &rail.ip) && !taken && !rail.declined.contains(ip)
+    }
+
+    /// Returns whether the rail, or one that started with it, could not move to this address.
+    fn is_declined(&self, rail: &Watched, ip: &IpAddr) -> bool {
+        self.beside(rail).any(|r| r.declined.contains(ip))
+    }
+
+    /// The rails on the rail's interface that started with the same address, itself among them.
+    fn beside<'a>(&'a self, rail: &'a Watched) -> impl Iterator<Item = &'a Watched> {
+        let alike = |r: &&Watched| r.first == rail.first && r.interface == rail.interface;
+        self.rails.iter().filter(alike)
     }
 
     /// An interface for which `rail` waits and which no other rail has; if a rail with the same
@@ -184,8 +228,8 @@ impl InterfaceWatch {
     fn other_interface(&self, all: &[Interface], rail: &Watched) -> Option<InterfaceChoice> {
         let (_, wanted) = rail.later.as_ref()?;
         let has = |other: &Watched, name: &str| {
-            let told = other.told.as_ref().map(|(told, _)| told.as_str());
-            other.interface.as_deref() == Some(name) || told == Some(name)
+            let proposed = other.proposed.as_ref().map(|(name, _)| name.as_str());
+            other.interface.as_deref() == Some(name) || proposed == Some(name)
         };
         let there = |other: &Watched| all.iter().any(|i| has(other, &i.name));
         let alike = |other: &&Watched| other.later == rail.later && there(other);

@@ -5,7 +5,7 @@ use super::handshake::Handshake;
 use super::inbox;
 use crate::rail::KeyMismatch;
 use crate::sync::{fence, AtomicU64};
-use crate::sys::{self, Gate, Inbox, Peer, Place, Ring, WitnessAt};
+use crate::sys::{self, CanaryAt, Inbox, Peer, Place, Ring, SeqPacket};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::OnceLock;
@@ -28,6 +28,8 @@ pub(super) enum Break {
     Forged(KeyMismatch),
     /// The other end refused us for our key.
     Refused(KeyMismatch),
+    /// The other end speaks this other version of proof and handshake.
+    Foreign(u8),
     /// The other end has written an impossible value.
     Garbled,
     /// A system call failed.
@@ -39,13 +41,13 @@ struct End {
     inbox: Inbox,
     slot: u32,
     peer: Peer,
-    witness: WitnessAt,
+    canary: CanaryAt,
 }
 
 /// A connection, shared by both halves of a rail.
 pub(super) struct Connection {
     pub(super) name: Name,
-    pub(super) gate: Gate,
+    pub(super) socket: SeqPacket,
     /// The ring in which we are the producer.
     pub(super) out: Ring,
     /// The ring in which we are the consumer.
@@ -60,10 +62,15 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(name: Name, gate: Gate, (out, input): (Ring, Ring), slot: u32) -> Connection {
+    pub(super) fn new(
+        name: Name,
+        socket: SeqPacket,
+        (out, input): (Ring, Ring),
+        slot: u32,
+    ) -> Connection {
         Connection {
             name,
-            gate,
+            socket,
             out,
             input,
             slot,
@@ -80,14 +87,14 @@ impl Connection {
         inbox: impl AsFd,
     ) -> Result<(), Break> {
         let inbox = Inbox::open(inbox.as_fd()).map_err(Break::Failed)?;
-        let peer = self.gate.peer().map_err(Break::Failed)?;
-        let witness = handshake.witness;
-        let can = peer.pid > 0 && sys::pull(peer.pid, &[], None, &witness).is_ok();
+        let peer = self.socket.peer().map_err(Break::Failed)?;
+        let canary = handshake.canary;
+        let can = peer.pid > 0 && sys::pull(peer.pid, &[], None, &canary).is_ok();
         let end = End {
             inbox,
             slot: handshake.slot,
             peer,
-            witness,
+            canary,
         };
         let can = if can { CAN } else { CANNOT };
         self.input.can_pull().store(can, Relaxed);
@@ -101,11 +108,11 @@ impl Connection {
 
     /// Notifies the other end of new frames or room.
     #[inline]
-    pub(super) fn tell(&self) {
+    pub(super) fn notify(&self) {
         if let Some(end) = self.end.get() {
-            if inbox::tell(&end.inbox, end.slot) {
+            if inbox::notify(&end.inbox, end.slot) {
                 // A failed send means that a wake-up is already pending.
-                let _ = self.gate.send(&[0], &[]);
+                let _ = self.socket.send(&[0], &[]);
             }
         }
     }
@@ -153,7 +160,7 @@ impl Connection {
         if self.input.can_pull().load(Relaxed) != CAN {
             return Err(Break::Garbled); // we said that pulls are impossible
         }
-        let pulled = sys::pull(end.peer.pid, pieces, Some(place), &end.witness);
+        let pulled = sys::pull(end.peer.pid, pieces, Some(place), &end.canary);
         fence(SeqCst); // orders the reads before the check of the flag
         match pulled {
             Ok(()) if self.input.void().load(Relaxed) == 0 => Ok(()),
@@ -169,11 +176,11 @@ impl Connection {
     pub(super) fn pulled(&self, count: u64) {
         let pulled = self.input.pulled();
         pulled.store(pulled.load(Relaxed).wrapping_add(count), Release);
-        self.tell();
+        self.notify();
     }
 
     /// Ends the connection; the other end notices.
     pub(super) fn close(&self) {
-        self.gate.shut();
+        self.socket.shut();
     }
 }

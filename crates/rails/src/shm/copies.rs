@@ -8,10 +8,10 @@
 use super::ring::Memory;
 use crate::sys::Ring;
 
-/// Bytes copied per advance of the reader, if the reader advanced in time: the ring's length.
+/// Bytes that may be copied into the ring after a timely advance of the reader: the ring's length.
 const MOST: u64 = Ring::LEN;
-/// Bytes copied per advance of the reader otherwise: two writes of 64 KiB (in whole blocks), since
-/// the reader cannot have read the first before it was written.
+/// Bytes that may be copied after a late advance: two writes of 64 KiB (in whole blocks), since the
+/// reader cannot have read the first before it was written.
 const LEAST: u64 = Ring::LEN / 2 + 2048;
 
 /// State of the choice.
@@ -34,8 +34,8 @@ impl Copies {
         }
     }
 
-    /// Decides whether a write of `len` bytes is copied into the ring, of which the reader has
-    /// `consumed` this many bytes.
+    /// Decides whether a write of `len` bytes is copied into the ring. `consumed`: the bytes that
+    /// the reader has consumed so far.
     pub(super) fn one_more(&mut self, consumed: u64, len: u64) -> bool {
         if consumed != self.consumed {
             self.allowance = match self.written {

@@ -1,13 +1,14 @@
 //! The handshake, the first message of each end of a connection: its rail, its slot for
-//! notifications, and the witness of its memory.
+//! notifications, and the canary of its memory.
 
 use super::addr::ShmAddr;
-use crate::sys::WitnessAt;
+use crate::sys::CanaryAt;
 
 /// Bytes of a handshake message.
 pub(super) const HANDSHAKE_LEN: usize = 64;
-/// First word of a handshake message; identifies the version.
-const MAGIC: u32 = 0x6d72_6c01;
+/// First word of a handshake message. Its lowest byte is the version, which counts on with each
+/// change of the handshake, of the proof before it ([`super::proof`]), and of memory and frames.
+pub(super) const MAGIC: u32 = 0x6d72_6c01;
 
 /// A handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub(super) struct Handshake {
     pub(super) from: ShmAddr,
     /// The sender's index of this connection, by which its inbox is notified.
     pub(super) slot: u32,
-    pub(super) witness: WitnessAt,
+    pub(super) canary: CanaryAt,
 }
 
 impl Handshake {
@@ -31,8 +32,8 @@ impl Handshake {
         put(&self.slot.to_le_bytes());
         put(&self.from.host);
         put(&self.from.name.to_le_bytes());
-        put(&self.witness.address.to_le_bytes());
-        self.witness
+        put(&self.canary.address.to_le_bytes());
+        self.canary
             .words
             .iter()
             .for_each(|word| put(&word.to_le_bytes()));
@@ -54,7 +55,7 @@ impl Handshake {
                 host,
                 name: word(24),
             },
-            witness: WitnessAt {
+            canary: CanaryAt {
                 address: word(32),
                 words: [word(40), word(48)],
             },
@@ -76,7 +77,7 @@ mod tests {
                 name: u64::MAX,
             },
             slot: 4095,
-            witness: WitnessAt {
+            canary: CanaryAt {
                 address: 0x7fff_1234_5678,
                 words: [1, 2],
             },

@@ -30,15 +30,15 @@ pub(crate) trait Page {
 /// Notifies a receiver of a frame in the ring with this index. Returns `true` if the receiver
 /// sleeps and the caller must wake it.
 #[inline]
-pub(crate) fn tell(page: &impl Page, ring: u32) -> bool {
+pub(crate) fn notify(page: &impl Page, ring: u32) -> bool {
     fence(Ordering::SeqCst);
     match page.state().load(Ordering::Relaxed) {
         0 => false,
-        state => tell_more(page, state, ring),
+        state => notify_listener(page, state, ring),
     }
 }
 
-fn tell_more(page: &impl Page, state: u32, ring: u32) -> bool {
+fn notify_listener(page: &impl Page, state: u32, ring: u32) -> bool {
     if state & BITS != 0 {
         let index = ring / 64 % 64;
         page.bits(index)

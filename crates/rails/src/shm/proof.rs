@@ -8,21 +8,26 @@
 
 use super::addr::ShmAddr;
 use super::connection::{Break, Name};
+use super::handshake;
 use crate::frame_word::{put_words, word_at};
 use crate::rail::KeyMismatch;
-use crate::sys::{self, Errno, Gate};
+use crate::sys::{self, Errno, SeqPacket};
 use marline_auth::{Challenge, ConnectionKeys, PairOfKeys, CHALLENGE_LEN};
-use marline_wire::VERSION;
 
 /// Bytes of a message.
 pub(super) const PROOF_LEN: usize = 24;
-/// First word of a message; another one than that of a handshake.
-const MAGIC: u32 = 0x6d72_6b01;
+/// Version of the messages, of proof and handshake.
+pub(super) const VERSION: u8 = 1;
+/// First word of a message; another one than that of a handshake. Its lowest byte is the version.
+const MAGIC: u32 = 0x6d72_6b00 | VERSION as u32;
+const _: () = assert!(handshake::MAGIC as u8 == VERSION);
 /// Kinds of messages.
 const CHALLENGE: u32 = 1;
 const OF_CONNECTOR: u32 = 2;
 const OF_ACCEPTOR: u32 = 3;
 const REFUSAL: u32 = 4;
+/// Code of a refusal to an end of another version.
+const OTHER_VERSION: u64 = 5;
 
 /// A message.
 pub(super) type Words = [u8; PROOF_LEN];
@@ -47,9 +52,9 @@ pub(super) struct Prover {
 }
 
 /// An accepted connection without handshake.
-pub(super) struct Nameless {
+pub(super) struct Handshaking {
     pub(super) name: Name,
-    pub(super) gate: Gate,
+    pub(super) socket: SeqPacket,
     /// Until the other end has proven itself.
     pub(super) prover: Option<Prover>,
 }
@@ -73,9 +78,10 @@ impl Prover {
 
     /// Handles a message of the other end.
     pub(super) fn hear(&mut self, secret: &ConnectionKeys, bytes: &[u8]) -> Result<Step, Break> {
-        let (kind, body) = read(bytes).ok_or(match is_handshake(bytes) {
-            true => Break::Forged(KeyMismatch::UnkeyedThere),
-            false => Break::Garbled,
+        let (kind, body) = read(bytes).ok_or_else(|| match foreign_version(bytes) {
+            Some(theirs) => Break::Foreign(theirs),
+            None if is_handshake(bytes) => Break::Forged(KeyMismatch::UnkeyedThere),
+            None => Break::Garbled,
         })?;
         match (kind, &self.keys) {
             (REFUSAL, _) if !self.accepted => Err(Break::Refused(refused(body))),
@@ -121,6 +127,29 @@ pub(super) fn refusal(why: KeyMismatch) -> Words {
     message(REFUSAL, &put_words::<CHALLENGE_LEN>(&[code]))
 }
 
+/// The message that tells an end of another version the version of this one, by its first word.
+pub(super) fn refusal_of_version() -> Words {
+    message(REFUSAL, &put_words::<CHALLENGE_LEN>(&[OTHER_VERSION]))
+}
+
+/// The message to an end whose connection ends for this reason, if there is one.
+pub(super) fn answer_to(broken: Break) -> Option<Words> {
+    match broken {
+        Break::Forged(why) => Some(refusal(why)),
+        Break::Foreign(_) => Some(refusal_of_version()),
+        _ => None,
+    }
+}
+
+/// The version of a message in another version, of proof or handshake; `None`: it is none. In every
+/// version the first word names its kind and its version.
+pub(super) fn foreign_version(bytes: &[u8]) -> Option<u8> {
+    let first = bytes.first_chunk::<4>().map(|b| u32::from_le_bytes(*b))?;
+    let is_of = |magic: u32| (first ^ magic) >> 8 == 0;
+    let foreign = (is_of(MAGIC) || is_of(handshake::MAGIC)) && first as u8 != VERSION;
+    foreign.then_some(first as u8)
+}
+
 /// The difference as this end has it, if a message is a refusal.
 pub(super) fn refusal_in(bytes: &[u8]) -> Option<KeyMismatch> {
     let (kind, body) = read(bytes)?;
@@ -136,7 +165,7 @@ fn refused(body: &[u8]) -> KeyMismatch {
 }
 
 fn is_handshake(bytes: &[u8]) -> bool {
-    super::handshake::Handshake::read(bytes).is_some()
+    handshake::Handshake::read(bytes).is_some()
 }
 
 /// The proof of one end: a tag of the message's first word.
@@ -165,11 +194,15 @@ fn read(bytes: &[u8]) -> Option<(u32, &[u8])> {
     (word as u32 == MAGIC).then_some(((word >> 32) as u32, &bytes[8..]))
 }
 
+/// The version of the proof, counted apart from that of packets, so that libraries of neighbouring
+/// versions derive the same keys.
+const PROOF_VERSION: u8 = 4;
+
 /// Kind, versions and the acceptor's rail.
 fn context(to: &ShmAddr) -> [u8; 32] {
     let mut out = [0; 32];
     out[..3].copy_from_slice(b"shm");
-    out[3] = VERSION;
+    out[3] = PROOF_VERSION;
     out[4..8].copy_from_slice(&MAGIC.to_le_bytes());
     out[8..24].copy_from_slice(&to.host);
     out[24..].copy_from_slice(&to.name.to_le_bytes());

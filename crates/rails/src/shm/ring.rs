@@ -123,7 +123,7 @@ impl Producer {
 pub(crate) struct Consumer {
     at: u64,
     /// The position last published to the producer.
-    told: u64,
+    published: u64,
     /// The position at the last check whether the producer waits.
     looked: u64,
 }
@@ -154,11 +154,11 @@ impl Consumer {
     /// of the ring suffices, and spares short frames the fence.
     #[inline]
     pub(crate) fn release<M: Memory>(&mut self, memory: &M) -> bool {
-        if self.told == self.at {
+        if self.published == self.at {
             return false;
         }
         memory.consumed().store(self.at, Ordering::Release);
-        self.told = self.at;
+        self.published = self.at;
         if self.at - self.looked < M::LEN / 4 {
             return false;
         }

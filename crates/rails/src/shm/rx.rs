@@ -6,7 +6,7 @@ use super::connection::{Break, Connection, Name};
 use super::frame::{Head, Kind, To, PLACE_LEN};
 use super::handshake::HANDSHAKE_LEN;
 use super::inbox;
-use super::proof::{refusal, Nameless, Prover};
+use super::proof::{answer_to, Handshaking, Prover};
 use super::pulls::{Added, Run};
 use super::ring::{Consumer, Memory};
 use super::shared::{Notification, Order, Shared, BODY_MAX, LISTENER};
@@ -44,7 +44,7 @@ pub struct ShmRx {
     /// Slots in use.
     slots: Vec<u32>,
     by_name: HashMap<Name, u32>,
-    nameless: VecDeque<Nameless>,
+    handshaking: VecDeque<Handshaking>,
     /// Packets are copied here before they are handed to `sink`, so that the peer cannot change
     /// them.
     buffer: Box<[u8]>,
@@ -116,7 +116,7 @@ impl Incoming {
     #[inline]
     fn release(&mut self) {
         if self.consumer.release(&self.connection.input) {
-            self.connection.tell();
+            self.connection.notify();
         }
     }
 
@@ -215,7 +215,7 @@ impl ShmRx {
             incoming: Vec::new(),
             slots: Vec::new(),
             by_name: HashMap::new(),
-            nameless: VecDeque::new(),
+            handshaking: VecDeque::new(),
             buffer: vec![0; BODY_MAX as usize].into_boxed_slice(),
             bits: false,
             all: false,
@@ -249,15 +249,15 @@ impl ShmRx {
     #[inline]
     fn read_rings(&mut self, handing: &mut Handing<'_>) {
         if self.bits && !self.all {
-            let mut told = [0u32; TURN_MAX];
+            let mut notified = [0u32; TURN_MAX];
             let mut count = 0;
-            // Rings that do not fit into `told` are read at the next poll.
+            // Rings that do not fit into `notified` are read at the next poll.
             let shared = self.shared.clone();
-            inbox::take_bits(&shared.inbox, |slot| match told.get_mut(count) {
+            inbox::take_bits(&shared.inbox, |slot| match notified.get_mut(count) {
                 Some(room) => (*room, count) = (slot, count + 1),
                 None => self.all = true,
             });
-            told[..count]
+            notified[..count]
                 .iter()
                 .for_each(|slot| self.read(*slot, handing));
             return;
@@ -280,11 +280,11 @@ impl ShmRx {
         if broken == Break::Garbled {
             self.shared.refused.fetch_add(1, Relaxed);
         }
-        if let Break::Forged(why) = broken {
-            let _ = connection.gate.send(&refusal(why), &[]); // or it closes
+        if let Some(answer) = answer_to(broken) {
+            let _ = connection.socket.send(&answer, &[]); // or it closes
         }
         self.report(broken);
-        self.shared.epoll.remove(connection.gate.fd());
+        self.shared.epoll.remove(connection.socket.fd());
         connection.close();
         self.slots.retain(|used| *used != slot);
         self.by_name.remove(&connection.name);
@@ -351,7 +351,7 @@ impl ShmRx {
                 }
             }
             let mut bytes = [0; HANDSHAKE_LEN + 1];
-            let broken = match connection.gate.recv(&mut bytes) {
+            let broken = match connection.socket.recv(&mut bytes) {
                 Err(libc::EAGAIN) => return,
                 Err(libc::EINTR) => continue,
                 Err(libc::ECONNRESET) => Break::Closed,
@@ -388,8 +388,8 @@ impl ShmRx {
                 self.accept();
             } else if let Some(&slot) = self.by_name.get(&name) {
                 self.hear(slot, handing);
-            } else if let Some(at) = self.nameless.iter().position(|n| n.name == name) {
-                self.hear_nameless(at);
+            } else if let Some(at) = self.handshaking.iter().position(|n| n.name == name) {
+                self.read_handshake(at);
             }
         }
     }

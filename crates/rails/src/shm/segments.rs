@@ -5,12 +5,12 @@ use super::addr::ShmAddr;
 use super::connection::{Break, Connection, Name};
 use super::copies::Copies;
 use super::frame::{write_piece, Head, Kind, To, PLACE_LEN};
-use super::proof::Prover;
+use super::proof::{Prover, VERSION};
 use super::ring::{Garbled, Memory, Producer};
 use super::shared::{Notification, Order, Shared, BODY_MAX};
 use crate::link::LinkTable;
-use crate::sys::{self, Gate, LinkMemory, Ring, PULL_PIECES_MAX};
-use crate::{DownReason, LinkId, Piece, RailEvent, Write};
+use crate::sys::{self, LinkMemory, Ring, SeqPacket, PULL_PIECES_MAX};
+use crate::{DownReason, LinkId, Piece, RailEvent, RailVersions, Write};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Link {
             if let Some(at) = self.producer.body(&connection.out, len)? {
                 connection.out.put_pieces(at, parts);
                 self.producer.publish(&connection.out, head.word(), len);
-                connection.tell();
+                connection.notify();
                 return Ok(Put::Done);
             }
         }
@@ -112,7 +112,7 @@ impl Link {
             any = true;
         }
         if any {
-            connection.tell();
+            connection.notify();
         }
         Ok(())
     }
@@ -389,6 +389,12 @@ impl ShmLinks {
             Notification::Forged(why) => {
                 self.events.push_back(RailEvent::Forged(None, why));
             }
+            Notification::Foreign(theirs) => {
+                let ours = VERSION;
+                let versions = RailVersions { theirs, ours };
+                self.events
+                    .push_back(RailEvent::OtherVersion(None, versions));
+            }
             Notification::Broken(name, broken) => {
                 if let Some(&link) = self.by_name.get(&name) {
                     self.fall(link, reason_of(broken));
@@ -436,6 +442,7 @@ fn reason_of(broken: Break) -> DownReason {
     match broken {
         Break::Closed | Break::Unwelcome => DownReason::Closed,
         Break::Forged(_) | Break::Refused(_) => DownReason::Broken(libc::EKEYREJECTED),
+        Break::Foreign(_) => DownReason::Broken(libc::EPROTONOSUPPORT),
         Break::Garbled => DownReason::Broken(libc::EBADMSG),
         Break::Failed(errno) => DownReason::Broken(errno),
     }
@@ -451,22 +458,22 @@ fn begin(shared: &Shared, to: &ShmAddr) -> Result<Arc<Connection>, DownReason> {
         libc::EAGAIN => DownReason::Unanswered,
         errno => DownReason::Broken(errno),
     };
-    let gate = Gate::connect(to.name).map_err(failed)?;
-    if !gate.is_of_own_user() {
+    let socket = SeqPacket::connect(to.name).map_err(failed)?;
+    if !socket.is_of_own_user() {
         return Err(DownReason::Broken(libc::EACCES)); // another user took the name of a peer
     }
     let (memory, file) = LinkMemory::create().map_err(failed)?;
     let slot = shared.take_slot().ok_or(failed(libc::ENOSPC))?;
-    let connection = Connection::new(shared.new_name(), gate, memory.rings(), slot);
-    let (name, fd) = (connection.name, connection.gate.fd());
+    let connection = Connection::new(shared.new_name(), socket, memory.rings(), slot);
+    let (name, fd) = (connection.name, connection.socket.fd());
     let (on_handshake, later) = match shared.config.keys {
         None => (
-            shared.send_handshake(&connection.gate, slot, Some(file)),
+            shared.send_handshake(&connection.socket, slot, Some(file)),
             None,
         ),
         Some(_) => {
             let prover = Prover::new(*to, false).map_err(failed)?;
-            let sent = connection.gate.send(&prover.challenge(), &[]);
+            let sent = connection.socket.send(&prover.challenge(), &[]);
             (sent, Some((prover, file)))
         }
     };

@@ -6,7 +6,7 @@ use super::handshake::Handshake;
 use super::proof::Prover;
 use super::{inbox, ring};
 use crate::rail::KeyMismatch;
-use crate::sys::{self, Epoll, Errno, Gate, Inbox, Ring, Witness};
+use crate::sys::{self, Canary, Epoll, Errno, Inbox, Ring, SeqPacket};
 use crate::{Caps, Registrations, RemoteWrites};
 use marline_auth::ConnectionKeys;
 use std::os::fd::{AsFd, OwnedFd};
@@ -62,6 +62,8 @@ pub(super) enum Notification {
     Accepted(ShmAddr, Arc<Connection>),
     /// A connection was refused for its key.
     Forged(KeyMismatch),
+    /// A connection was refused as the other end speaks this other version.
+    Foreign(u8),
     /// A connection ended.
     Broken(Name, Break),
 }
@@ -73,11 +75,11 @@ pub(super) struct Shared {
     pub(super) process: u32,
     pub(super) local: ShmAddr,
     pub(super) config: ShmConfig,
-    pub(super) listener: Gate,
+    pub(super) listener: SeqPacket,
     pub(super) epoll: Epoll,
     pub(super) inbox: Inbox,
     pub(super) inbox_file: OwnedFd,
-    pub(super) witness: Witness,
+    pub(super) canary: Canary,
     /// Memory that peers may write.
     pub(super) memory: Registrations,
     pub(super) names: AtomicU64,
@@ -96,7 +98,7 @@ impl Shared {
         let local = ShmAddr::new()?;
         let open = || -> Result<Shared, Errno> {
             let (inbox, inbox_file) = Inbox::create()?;
-            let listener = Gate::listen(local.name)?;
+            let listener = SeqPacket::listen(local.name)?;
             let epoll = Epoll::new()?;
             epoll.add(listener.fd(), LISTENER)?;
             Ok(Shared {
@@ -107,7 +109,7 @@ impl Shared {
                 epoll,
                 inbox,
                 inbox_file,
-                witness: Witness::new()?,
+                canary: Canary::new()?,
                 memory: Registrations::default(),
                 names: AtomicU64::new(0),
                 slots: Mutex::default(),
@@ -149,19 +151,19 @@ impl Shared {
     /// Sends our handshake; with `memory`, passes the shared memory along.
     pub(super) fn send_handshake(
         &self,
-        gate: &Gate,
+        socket: &SeqPacket,
         slot: u32,
         memory: Option<OwnedFd>,
     ) -> Result<(), Errno> {
         let handshake = Handshake {
             from: self.local,
             slot,
-            witness: self.witness.at(),
+            canary: self.canary.at(),
         };
         let inbox = self.inbox_file.as_fd();
         match memory {
-            Some(memory) => gate.send(&handshake.write(), &[inbox, memory.as_fd()]),
-            None => gate.send(&handshake.write(), &[inbox]),
+            Some(memory) => socket.send(&handshake.write(), &[inbox, memory.as_fd()]),
+            None => socket.send(&handshake.write(), &[inbox]),
         }
     }
 

@@ -8,7 +8,7 @@ use super::handshake::Handshake;
 use super::ring::{Memory, Producer};
 use super::shared::Shared;
 use super::{ShmConfig, ShmRail, ShmRx, ShmTx};
-use crate::sys::{as_other_user, Gate, LinkMemory, Ring};
+use crate::sys::{as_other_user, LinkMemory, Ring, SeqPacket};
 use crate::{LinkId, Links, RailEvent, RailRx, RailTx, RemoteWrite, SendOutcome};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -86,7 +86,7 @@ impl Victim {
 
 /// A hand-made connection to the victim.
 struct Attacker {
-    gate: Gate,
+    socket: SeqPacket,
     out: Ring,
     input: Ring,
     link: LinkId,
@@ -98,16 +98,16 @@ impl Attacker {
     fn connect(victim: &mut Victim) -> Attacker {
         let rail = ShmRail::open(&ShmConfig::default()).unwrap();
         let shared = rail.rx.shared();
-        let gate = Gate::connect(victim.shared.local.name).unwrap();
+        let socket = SeqPacket::connect(victim.shared.local.name).unwrap();
         let (memory, file) = LinkMemory::create().unwrap();
-        shared.send_handshake(&gate, 0, Some(file)).unwrap();
+        shared.send_handshake(&socket, 0, Some(file)).unwrap();
         let (out, input) = memory.rings();
         victim.poll();
         victim.poll();
         let connected = victim.tx.connect(&shared.local.rail());
         assert!(connected.up);
         Attacker {
-            gate,
+            socket,
             out,
             input,
             link: connected.link,
@@ -207,7 +207,7 @@ fn nonsense_in_a_ring_is_counted_and_ends_the_connection() {
         victim.poll();
         assert!(victim.packets.is_empty(), "{kind:?} {body:?}");
         let mut bytes = [0; 8];
-        let end = std::iter::repeat_with(|| attacker.gate.recv(&mut bytes).map(|m| m.len));
+        let end = std::iter::repeat_with(|| attacker.socket.recv(&mut bytes).map(|m| m.len));
         let lens: Vec<_> = end.take_while(|len| *len != Ok(0)).take(10).collect();
         assert!(lens.len() < 10, "the connection ended");
         victim.still_works();
@@ -272,9 +272,9 @@ fn a_ring_that_changes_while_it_is_read_does_no_harm() {
 /// Sends one hand-made message; returns whether it was counted as a stranger's.
 fn is_refused(bytes: &[u8], fds: &[OwnedFd]) -> bool {
     let mut victim = Victim::new();
-    let gate = Gate::connect(victim.shared.local.name).unwrap();
+    let socket = SeqPacket::connect(victim.shared.local.name).unwrap();
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-    gate.send(bytes, &fds).unwrap();
+    socket.send(bytes, &fds).unwrap();
     (0..3).for_each(|_| victim.poll());
     victim.still_works();
     victim.refused() == 1
@@ -287,7 +287,7 @@ fn strangers_are_not_let_in() {
     let handshake = Handshake {
         from: shared.local,
         slot: 0,
-        witness: shared.witness.at(),
+        canary: shared.canary.at(),
     };
     let good = handshake.write();
     let inbox = || shared.inbox_file.try_clone().unwrap();
@@ -314,9 +314,9 @@ fn strangers_are_not_let_in() {
     let mut other = handshake;
     other.from.host[0] ^= 1;
     assert!(is_refused(&other.write(), &[inbox(), memory()]));
-    // A peer whose witness does not match gets its bytes through the ring.
+    // A peer whose canary does not match gets its bytes through the ring.
     let mut liar = handshake;
-    liar.witness.words[0] ^= 1;
+    liar.canary.words[0] ^= 1;
     assert!(!is_refused(&liar.write(), &[inbox(), memory()]));
 }
 
@@ -325,12 +325,12 @@ fn strangers_are_not_let_in() {
 fn processes_of_other_users_are_turned_away_unread() {
     let mut victim = Victim::new();
     let name = victim.shared.local.name;
-    let Some(gate) = as_other_user(|| Gate::connect(name)) else {
+    let Some(socket) = as_other_user(|| SeqPacket::connect(name)) else {
         return; // only root may become another user
     };
     (0..3).for_each(|_| victim.poll());
     assert_eq!(victim.refused(), 1, "it has sent nothing yet");
-    assert!(gate.unwrap().send(&[0], &[]).is_err());
+    assert!(socket.unwrap().send(&[0], &[]).is_err());
     victim.still_works();
 }
 
@@ -339,7 +339,7 @@ fn processes_of_other_users_are_turned_away_unread() {
 fn a_listener_of_another_user_gets_no_memory() {
     let mut victim = Victim::new();
     let name = !victim.shared.local.name;
-    let Some(listener) = as_other_user(|| Gate::listen(name)) else {
+    let Some(listener) = as_other_user(|| SeqPacket::listen(name)) else {
         return; // only root may become another user
     };
     let to = ShmAddr {
@@ -348,8 +348,8 @@ fn a_listener_of_another_user_gets_no_memory() {
     };
     assert!(!victim.tx.connect(&to.rail()).up);
     (0..3).for_each(|_| victim.poll());
-    let gate = listener.unwrap().accept().unwrap();
-    let message = gate.recv(&mut [0; 128]).unwrap();
+    let socket = listener.unwrap().accept().unwrap();
+    let message = socket.recv(&mut [0; 128]).unwrap();
     assert_eq!(
         (message.len, message.fds.len()),
         (0, 0),
@@ -362,9 +362,9 @@ fn silent_strangers_do_not_keep_others_out() {
     let mut victim = Victim::new();
     let silent: Vec<_> = (0..300)
         .map(|_| {
-            let gate = Gate::connect(victim.shared.local.name).unwrap();
+            let socket = SeqPacket::connect(victim.shared.local.name).unwrap();
             victim.poll();
-            gate
+            socket
         })
         .collect();
     victim.still_works();

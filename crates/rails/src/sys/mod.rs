@@ -8,11 +8,11 @@
 mod direct_io;
 mod epoll;
 mod error_queue;
-mod gate;
 mod host_memory;
 mod iface;
 mod multicast;
 mod netlink;
+mod seqpacket;
 mod shm;
 mod sleep_set;
 mod socket;
@@ -20,17 +20,18 @@ mod stream;
 mod udp_io;
 pub(crate) mod verbs;
 mod waker;
+pub(crate) mod xdp;
 
 pub use direct_io::Place;
 pub(crate) use epoll::Epoll;
-#[cfg(test)]
-pub(crate) use gate::as_other_user;
-pub(crate) use gate::{host, own_uid, Gate, Message, Peer};
 pub(crate) use host_memory::SharedRing;
 pub use iface::{interface_index, interfaces, link_bytes_per_s, Interface, InterfaceAddr};
 pub use netlink::ChangeSocket;
+#[cfg(test)]
+pub(crate) use seqpacket::as_other_user;
+pub(crate) use seqpacket::{host, own_uid, Message, Peer, SeqPacket};
 pub(crate) use shm::{
-    gather, gather_into, pull, random, Inbox, LinkMemory, Ring, Witness, WitnessAt, PULL_PIECES_MAX,
+    gather, gather_into, pull, random, Canary, CanaryAt, Inbox, LinkMemory, Ring, PULL_PIECES_MAX,
 };
 pub use sleep_set::SleepSet;
 pub use socket::{path_mtu, receive_buffer, send_on_link, Socket, SocketOptions};

@@ -75,6 +75,7 @@ impl Socket {
             interface,
             receive_bytes: 0,
             send_bytes: 0,
+            dscp: 0,
         };
         let socket = Socket::unbound(&options).map_err(|(_, errno)| errno)?;
         socket.join(&UdpAddr::new(group, 0), interface)?;

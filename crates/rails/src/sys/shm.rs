@@ -345,23 +345,23 @@ impl Page for Inbox {
 /// Random words at a fixed address of this process, by which peers verify that they read the memory
 /// of this process in its present life.
 #[derive(Debug)]
-pub(crate) struct Witness(Box<[u64; 2]>);
+pub(crate) struct Canary(Box<[u64; 2]>);
 
-/// Address and contents of another process's witness, as that process stated them.
+/// Address and contents of another process's canary, as that process stated them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WitnessAt {
+pub(crate) struct CanaryAt {
     pub(crate) address: u64,
     pub(crate) words: [u64; 2],
 }
 
-impl Witness {
-    pub(crate) fn new() -> Result<Witness, Errno> {
-        Ok(Witness(Box::new([random()?, random()?])))
+impl Canary {
+    pub(crate) fn new() -> Result<Canary, Errno> {
+        Ok(Canary(Box::new([random()?, random()?])))
     }
 
-    /// Address and contents of the witness.
-    pub(crate) fn at(&self) -> WitnessAt {
-        WitnessAt {
+    /// Address and contents of the canary.
+    pub(crate) fn at(&self) -> CanaryAt {
+        CanaryAt {
             address: self.0.as_ptr().expose_provenance() as u64,
             words: *self.0,
         }
@@ -381,12 +381,12 @@ pub(crate) fn random() -> Result<u64, Errno> {
 }
 
 /// Reads pieces of another process's memory into a place, one after another, followed by its
-/// witness. Succeeds only if all of it was read and the witness matches.
+/// canary. Succeeds only if all of it was read and the canary matches.
 pub(crate) fn pull(
     pid: libc::pid_t,
     pieces: &[(u64, u64)],
     place: Option<&Place<'_>>,
-    witness: &WitnessAt,
+    canary: &CanaryAt,
 ) -> Result<(), Errno> {
     let mut words = [0u64; 2];
     let none = libc::iovec {
@@ -394,7 +394,7 @@ pub(crate) fn pull(
         iov_len: 0,
     };
     let mut remote = [none; PULL_PIECES_MAX + 1];
-    let seen = (witness.address, size_of_val(&words) as u64);
+    let seen = (canary.address, size_of_val(&words) as u64);
     let mut count = 0;
     for (address, len) in pieces.iter().copied().chain([seen]) {
         let slot = remote.get_mut(count).ok_or(libc::E2BIG)?;
@@ -427,7 +427,7 @@ pub(crate) fn pull(
             0 as libc::c_ulong,
         )
     })?;
-    match got == len + size_of_val(&words) && words == witness.words {
+    match got == len + size_of_val(&words) && words == canary.words {
         true => Ok(()),
         false => Err(libc::EFAULT),
     }

@@ -35,12 +35,15 @@ pub struct SocketOptions<'a> {
     pub receive_bytes: usize,
     /// Requested send buffer in bytes.
     pub send_bytes: usize,
+    /// Differentiated services code point of all packets, 0 to 63 (RFC 2474).
+    pub dscp: u8,
 }
 
 /// A bound, non-blocking UDP socket that never fragments and queues its errors.
 pub struct Socket {
     fd: OwnedFd,
     v6: bool,
+    dscp: u8,
 }
 
 /// The receive buffer in bytes that a UDP socket of this process gets for a request of `bytes`:
@@ -53,9 +56,24 @@ pub fn receive_buffer(bytes: usize) -> Option<usize> {
         interface: "lo",
         receive_bytes: bytes,
         send_bytes: 0,
+        dscp: 0,
     };
     let socket = Socket::unbound(&options).ok()?;
     Some(socket.buffer_sizes().receive)
+}
+
+/// The socket option of the traffic class: its level and number.
+pub(super) fn class_option(v6: bool) -> (libc::c_int, libc::c_int) {
+    match v6 {
+        true => (libc::SOL_IPV6, libc::IPV6_TCLASS),
+        false => (libc::SOL_IP, libc::IP_TOS),
+    }
+}
+
+/// The traffic class with a code point: its upper six bits (RFC 2474). The kernel uses the others
+/// for ECN.
+pub(super) fn class_of(dscp: u8) -> libc::c_int {
+    (dscp << 2).into()
 }
 
 impl Socket {
@@ -87,7 +105,7 @@ impl Socket {
     }
 
     pub(super) fn from_fd(fd: OwnedFd, v6: bool) -> Socket {
-        Socket { fd, v6 }
+        Socket { fd, v6, dscp: 0 }
     }
 
     /// Opens a socket without binding it.
@@ -99,9 +117,11 @@ impl Socket {
         let fd = check(unsafe { libc::socket(family, kind, 0) }).map_err(|e| ("socket", e))?;
         // SAFETY: the descriptor is new and owned by nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let socket = Socket { fd, v6 };
+        let dscp = options.dscp;
+        let socket = Socket { fd, v6, dscp };
         socket.set_ip_options().map_err(|e| ("socket options", e))?;
         let _ = socket.leave_by(options.interface); // a hint: old kernels do without
+        socket.set_class().map_err(|e| ("traffic class", e))?;
         socket.set_buffers(options);
         Ok(socket)
     }
@@ -223,7 +243,13 @@ impl Socket {
         }
         // Changing the type of service drops the cached route.
         self.set(libc::SOL_IP, libc::IP_TOS, libc::IPTOS_LOWDELAY.into())?;
-        self.set(libc::SOL_IP, libc::IP_TOS, 0)
+        self.set_class()
+    }
+
+    /// Gives all packets the socket's code point.
+    fn set_class(&self) -> Result<(), Errno> {
+        let (level, option) = class_option(self.v6);
+        self.set(level, option, class_of(self.dscp))
     }
 
     /// Returns whether the kernel supports UDP_SEGMENT.
@@ -285,6 +311,11 @@ impl Socket {
     #[inline]
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// The code point of all packets.
+    pub fn dscp(&self) -> u8 {
+        self.dscp
     }
 
     /// Returns whether this is an IPv6 socket.

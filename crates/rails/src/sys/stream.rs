@@ -1,6 +1,6 @@
 //! TCP sockets: listening, connecting, and non-blocking transfer.
 
-use super::socket::IPV6_FREEBIND;
+use super::socket::{class_of, class_option, IPV6_FREEBIND};
 use super::{check, check_long, error_queue, name_buffer, Errno, NameBuffer, Place, SockName};
 use crate::Piece;
 use std::net::IpAddr;
@@ -30,6 +30,8 @@ pub struct StreamOptions {
     pub receive_bytes: usize,
     /// Requested send buffer in bytes; 0: autotuned by the kernel.
     pub send_bytes: usize,
+    /// Differentiated services code point of all packets, 0 to 63 (RFC 2474).
+    pub dscp: u8,
     /// The kernel drops a connection whose bytes stay unacknowledged for this many ms.
     pub user_timeout_ms: u32,
     /// Maximum segment size in bytes, both ways; 0: derived from the MTUs of both ends.
@@ -54,6 +56,9 @@ impl Stream {
         // SAFETY: the descriptor is new and owned by nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let stream = Stream { fd };
+        // (Connections that a listener accepts inherit it.)
+        let (level, option) = class_option(options.ip.is_ipv6());
+        stream.set(level, option, class_of(options.dscp))?;
         stream.tune(options);
         Ok(stream)
     }

@@ -16,6 +16,8 @@ pub(super) enum Break {
     Forged(KeyMismatch),
     /// The other end refused us.
     Refused(KeyMismatch),
+    /// The other end speaks this other version of the framing.
+    Foreign(u8),
     /// The other end did not prove itself in time.
     Late,
     /// The destination of a write is gone. Its notification must not arrive without the bytes, so

@@ -5,21 +5,21 @@ mod establish;
 mod eviction;
 
 use super::broken::Break;
+use super::frame::VERSION;
 use super::handshake::{Handshake, TcpAddr};
 use super::output::Output;
 use super::shared::{Name, Notification, Order, Shared};
 use crate::link::{Connected, DownReason, LinkId, LinkTable};
 use crate::sys::{self, Errno, Stream, StreamOptions};
-use crate::{RailEvent, Write};
+use crate::{RailEvent, RailVersions, Write};
 use marline_auth::FrameKey;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::Arc;
 
-/// Most connections from rails to which we have no link; beyond this number the oldest is closed.
-/// (They are closed individually when their peers close them; this bounds the effect of a
-/// stranger.)
-const STRANGERS_MAX: usize = 16 * 1024;
+/// Most connections from rails to which this end has no link; beyond this number the oldest is
+/// closed. Honest peers close theirs; the limit bounds those of attackers.
+const UNLINKED_MAX: usize = 16 * 1024;
 
 /// Connections that this side has closed and the other end has not, beside as many as may be open;
 /// beyond that number the oldest is ended. Honest ends close theirs with their next poll.
@@ -42,7 +42,7 @@ enum State {
     /// Evicted: no connection until the next send.
     Evicted,
     /// Reconnecting after an eviction. Sends are queued meanwhile.
-    Waking,
+    Reconnecting,
     /// The link is down for good.
     Down,
 }
@@ -59,7 +59,7 @@ struct Connection {
     /// Value of `TcpLinks::clock` at the last send.
     used: u64,
     /// The other end wants to close it, which happens when the output is empty.
-    parting: bool,
+    draining: bool,
     /// The other end sends on another connection that replaced this one.
     superseded: bool,
 }
@@ -75,7 +75,7 @@ struct Link {
 }
 
 /// A connection from a rail to us on which no link sends.
-struct Stranger {
+struct Unlinked {
     from: TcpAddr,
     token: u64,
     stream: Arc<Stream>,
@@ -100,7 +100,7 @@ pub(super) struct TcpLinks {
     shared: Arc<Shared>,
     table: LinkTable<TcpAddr, Link>,
     by_connection: BTreeMap<Name, LinkId>,
-    strangers: BTreeMap<Name, Stranger>,
+    unlinked: BTreeMap<Name, Unlinked>,
     /// Connections on which this side has said that it sends no more, oldest first.
     half_closed: VecDeque<Name>,
     /// Links with a non-empty output.
@@ -120,7 +120,7 @@ impl TcpLinks {
             shared,
             table: LinkTable::default(),
             by_connection: BTreeMap::new(),
-            strangers: BTreeMap::new(),
+            unlinked: BTreeMap::new(),
             half_closed: VecDeque::new(),
             waiting: Vec::new(),
             held: 0,
@@ -145,7 +145,10 @@ impl TcpLinks {
         let state = self.table.get(link).map(|link| link.state);
         Connected {
             link,
-            up: matches!(state, Some(State::Up | State::Evicted | State::Waking)),
+            up: matches!(
+                state,
+                Some(State::Up | State::Evicted | State::Reconnecting)
+            ),
         }
     }
 
@@ -184,20 +187,20 @@ impl TcpLinks {
     }
 
     /// The newest connection from a rail to us on which no link sends.
-    fn stranger(&mut self, from: &TcpAddr) -> Option<Connection> {
-        let name = self.newest_stranger(from)?;
-        self.take_stranger(name)
+    fn unlinked_from(&mut self, from: &TcpAddr) -> Option<Connection> {
+        let name = self.newest_unlinked(from)?;
+        self.take_unlinked(name)
     }
 
-    fn newest_stranger(&self, from: &TcpAddr) -> Option<Name> {
-        let mut newest = self.strangers.iter().rev();
-        let (name, _) = newest.find(|(_, stranger)| stranger.from == *from)?;
+    fn newest_unlinked(&self, from: &TcpAddr) -> Option<Name> {
+        let mut newest = self.unlinked.iter().rev();
+        let (name, _) = newest.find(|(_, unlinked)| unlinked.from == *from)?;
         Some(*name)
     }
 
-    fn take_stranger(&mut self, name: Name) -> Option<Connection> {
-        let stranger = self.strangers.remove(&name)?;
-        Some(self.connection(name, (stranger.stream, stranger.output), stranger.token))
+    fn take_unlinked(&mut self, name: Name) -> Option<Connection> {
+        let unlinked = self.unlinked.remove(&name)?;
+        Some(self.connection(name, (unlinked.stream, unlinked.output), unlinked.token))
     }
 
     fn connection(
@@ -214,7 +217,7 @@ impl TcpLinks {
             key: None,
             token,
             used: self.clock,
-            parting: false,
+            draining: false,
             superseded: false,
         }
     }
@@ -222,7 +225,7 @@ impl TcpLinks {
     /// Gives the link the connection that its peer has made, or starts to make one and sets the
     /// state `making`.
     fn begin(&mut self, link: LinkId, to: &TcpAddr, making: State) {
-        let (connection, state) = match self.stranger(to) {
+        let (connection, state) = match self.unlinked_from(to) {
             Some(connection) => (connection, State::Up),
             None => match self.dial(to, 0) {
                 Ok(connection) => (connection, making),
@@ -272,9 +275,9 @@ impl TcpLinks {
         };
         let was = std::mem::replace(&mut row.state, State::Down);
         let (old, next) = (row.connection.take(), row.next.take());
-        let making = matches!(was, State::Connecting | State::Waking);
+        let making = matches!(was, State::Connecting | State::Reconnecting);
         let address = self.table.key(link).filter(|_| making);
-        let other = address.and_then(|from| self.stranger(&from));
+        let other = address.and_then(|from| self.unlinked_from(&from));
         let mut output = None;
         for mut connection in old.into_iter().chain(next) {
             match other {
@@ -368,8 +371,8 @@ impl TcpLinks {
                     given => given,
                 }
             }
-            State::Waking if room => give(output, None, over),
-            State::Waking => Ok(false),
+            State::Reconnecting if room => give(output, None, over),
+            State::Reconnecting => Ok(false),
             _ => return None,
         };
         self.held = (self.held + output.owned_len()).saturating_sub(before);
@@ -407,17 +410,17 @@ impl TcpLinks {
             let Some(link) = self.table.get_mut(id) else {
                 continue;
             };
-            let waking = link.state == State::Waking;
+            let reconnecting = link.state == State::Reconnecting;
             let Some(connection) = link.connection.as_mut() else {
                 continue;
             };
-            if waking {
+            if reconnecting {
                 self.held += connection.output.owned_len();
                 self.waiting.push(id);
                 continue;
             }
             match connection.output.flush(&connection.stream, &mut self.over) {
-                Ok(true) if connection.parting => self.part(id),
+                Ok(true) if connection.draining => self.close_drained(id),
                 Ok(true) => {}
                 Ok(false) => {
                     self.held += connection.output.owned_len();
@@ -437,6 +440,12 @@ impl TcpLinks {
             Notification::Forged(from, why) => {
                 self.events.push_back(RailEvent::Forged(Some(from), why))
             }
+            Notification::Foreign(from, theirs) => {
+                let ours = VERSION;
+                let versions = RailVersions { theirs, ours };
+                self.events
+                    .push_back(RailEvent::OtherVersion(Some(from), versions));
+            }
             Notification::Accepted {
                 name,
                 handshake,
@@ -447,13 +456,13 @@ impl TcpLinks {
                 key.into_iter().for_each(|key| output.set_key(key));
                 self.accepted(name, &handshake, (stream, output));
             }
-            Notification::Rested(name) => self.evicted(name),
+            Notification::Evicted(name) => self.evicted(name),
             Notification::Joined { name, token } => self.joined(name, token),
-            Notification::Crowded => {
+            Notification::NoDescriptors => {
                 self.evict_one();
             }
             Notification::Broken { name, broken } => {
-                self.strangers.remove(&name);
+                self.unlinked.remove(&name);
                 self.half_closed.retain(|one| *one != name);
                 self.broken(name, broken);
             }
@@ -472,7 +481,7 @@ impl TcpLinks {
         }
         self.clock += 1;
         let (stream, output) = made;
-        let stranger = Stranger {
+        let unlinked = Unlinked {
             from,
             token,
             stream,
@@ -480,9 +489,9 @@ impl TcpLinks {
             asked: false,
             used: self.clock,
         };
-        self.strangers.insert(name, stranger);
-        if self.strangers.len() > STRANGERS_MAX {
-            if let Some((name, _)) = self.strangers.pop_first() {
+        self.unlinked.insert(name, unlinked);
+        if self.unlinked.len() > UNLINKED_MAX {
+            if let Some((name, _)) = self.unlinked.pop_first() {
                 self.shared.order(Order::Forget(name));
             }
         }
@@ -506,13 +515,13 @@ impl TcpLinks {
             return;
         }
         // The other end has changed to the new connection; its answer there is on the way.
-        let took = |next: &mut Connection| broken == Break::Closed && next.is_shaken();
+        let took = |next: &mut Connection| broken == Break::Closed && next.awaits_answer();
         if let Some(next) = row.next.take_if(took) {
-            row.state = State::Waking;
+            row.state = State::Reconnecting;
             return self.replace(link, next);
         }
-        let parting = row.connection.as_ref().is_some_and(|c| c.parting);
-        if broken == Break::Closed && parting {
+        let draining = row.connection.as_ref().is_some_and(|c| c.draining);
+        if broken == Break::Closed && draining {
             return; // as announced: queued data can still leave
         }
         self.end(link, reason(broken));
@@ -584,6 +593,7 @@ fn reason(broken: Break) -> DownReason {
         Break::Garbled => DownReason::Broken(libc::EBADMSG),
         Break::NoPlace => DownReason::Broken(libc::EFAULT),
         Break::Forged(_) | Break::Refused(_) => DownReason::Broken(libc::EKEYREJECTED),
+        Break::Foreign(_) => DownReason::Broken(libc::EPROTONOSUPPORT),
         Break::Late => DownReason::Unanswered,
     }
 }

@@ -6,7 +6,7 @@
 //!      handshake  of the connection (handshake.rs)
 //!      packets    one or more packets, back to back
 //!      write      u64 rkey, u64 offset, both inverted, then the bytes
-//!      rest       nothing: the sender sends nothing more here, and asks for the same
+//!      eviction   nothing: the sender sends nothing more here, and asks for the same
 //!      join       u64 token of a connection of the receiver's, which shall send here instead
 //!      challenge  16 random bytes, from an end with the job's key, before anything else
 //!      refusal    u64 what differs between both ends; the last frame of a connection
@@ -37,8 +37,12 @@ pub(super) const FRAME_MAX: usize =
     (64usize << 10).next_multiple_of(BLOCK_BYTES as usize) + PLACE_LEN;
 /// Bytes of a refusal's body.
 pub(super) const REFUSAL_LEN: usize = 8;
-/// Version of the framing, in every head.
-pub(super) const MAGIC: u8 = 0xa3;
+/// Upper half of the magic in all versions of the framing; the lower half is the version.
+const FRAMING: u8 = 0xa0;
+/// Version of the framing.
+pub(super) const VERSION: u8 = 3;
+/// The magic in every head.
+pub(super) const MAGIC: u8 = FRAMING | VERSION;
 
 /// Kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +151,15 @@ impl Head {
             _ => 0,
         }
     }
+}
+
+/// The version in a head without a tag of another version of the framing; `None`: the bytes are no
+/// such head. The first frame of each end has this form in every version.
+#[cold]
+pub(super) fn foreign_version(bytes: &[u8]) -> Option<u8> {
+    let magic = *bytes.get(..HEAD_LEN)?.get(7)?;
+    let foreign = magic & 0xf0 == FRAMING && magic != MAGIC && is_right(bytes, None, &[]);
+    foreign.then_some(magic & 0xf)
 }
 
 /// Returns whether a head or destination at the start of `bytes` is the sender's: by the next tag
@@ -271,6 +284,24 @@ mod tests {
         };
         assert_eq!(read(&long.write()), None);
         assert_eq!(read(&[0; HEAD_LEN - 1]), None);
+    }
+
+    #[test]
+    fn another_version_is_recognised_and_nothing_else() {
+        let word = u64::from_le_bytes([4, 0, 0, 0, 0, 0, 1, 0xa9]);
+        let bytes: [u8; HEAD_LEN] = put_words(&[word, !word]);
+        assert_eq!((read(&bytes), foreign_version(&bytes)), (None, Some(9)));
+        for bit in 0..8 * HEAD_LEN {
+            let mut bad = bytes;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(foreign_version(&bad), None, "bit {bit}");
+        }
+        let own = Head {
+            kind: Kind::Eviction,
+            len: 0,
+            segment: 0,
+        };
+        assert_eq!(foreign_version(&own.write()), None);
     }
 
     #[test]

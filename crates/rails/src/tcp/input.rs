@@ -1,7 +1,7 @@
 //! The receiving side of one connection: parses frames from the stream.
 
 use super::broken::Break;
-use super::frame::{is_right, Head, Kind, To, FRAME_MAX, HEAD_LEN, PLACE_LEN};
+use super::frame::{foreign_version, is_right, Head, Kind, To, FRAME_MAX, HEAD_LEN, PLACE_LEN};
 use super::proof::{refused, Proof};
 use crate::frame_word::word_at;
 use crate::rail::KeyMismatch;
@@ -71,7 +71,7 @@ pub(super) trait Sink {
     /// Packets of `segment` bytes each, except the last.
     fn packets(&mut self, bytes: &[u8], segment: usize);
     /// The last frame of a connection that the other end wants to close (idle eviction).
-    fn rest(&mut self);
+    fn evicted(&mut self);
     /// A request to send on this connection instead of the one with this token.
     fn join(&mut self, token: u64);
 }
@@ -222,7 +222,7 @@ impl Input {
         if rest.len() < HEAD_LEN {
             return Ok(0);
         }
-        let head = Head::claimed(rest).ok_or(Break::Garbled)?;
+        let head = Head::claimed(rest).ok_or_else(|| self.unclear(rest))?;
         let (start, rest) = rest.split_at(HEAD_LEN);
         self.proof.check(head.kind, (self.accepted, self.keyed))?;
         let Some(covered) = rest.get(..head.covered()) else {
@@ -244,7 +244,7 @@ impl Input {
         self.advance();
         match head.kind {
             Kind::Packets => sink.packets(bytes, head.segment),
-            Kind::Eviction => sink.rest(),
+            Kind::Eviction => sink.evicted(),
             Kind::Join => sink.join(word_at(bytes, 0)),
             _ => self.prove(head.kind, bytes, sink)?,
         }
@@ -257,6 +257,13 @@ impl Input {
         if let Some(key) = &mut self.key {
             key.advance();
         }
+    }
+
+    /// The reason of a head that is none. Only the first frames, which have no tag, name versions.
+    #[cold]
+    fn unclear(&self, start: &[u8]) -> Break {
+        let foreign = foreign_version(start).filter(|_| self.key.is_none());
+        foreign.map_or(Break::Garbled, Break::Foreign)
     }
 
     /// The reason of a head without the right tag or inverted word.

@@ -115,7 +115,8 @@ impl Output {
         }
     }
 
-    /// The encoded head or destination is part of the stream.
+    /// Counts a head or destination that was encoded and is now part of the stream: the next tag
+    /// has the next number.
     #[inline]
     fn sealed(&mut self) {
         if let Seal::Keyed(key) = &mut self.seal {

@@ -8,7 +8,6 @@ use crate::frame_word::word_at;
 use crate::rail::KeyMismatch;
 use crate::sys::{self, Errno};
 use marline_auth::{Challenge, ConnectionKeys, FrameKey};
-use marline_wire::VERSION;
 use std::net::IpAddr;
 
 /// The frame that has to come next on a connection.
@@ -106,11 +105,15 @@ impl Ours {
     }
 }
 
+/// The version of the handshake, counted apart from that of packets, so that libraries of
+/// neighbouring versions derive the same keys.
+const HANDSHAKE_VERSION: u8 = 4;
+
 /// Kind, versions and the acceptor's address: a handshake for another rail or version is wrong.
 fn context(to: &TcpAddr) -> [u8; 23] {
     let mut out = [0; 23];
     out[..3].copy_from_slice(b"tcp");
-    (out[3], out[4]) = (MAGIC, VERSION);
+    (out[3], out[4]) = (MAGIC, HANDSHAKE_VERSION);
     out[5..7].copy_from_slice(&to.port.to_le_bytes());
     let ip = match to.ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -119,6 +122,9 @@ fn context(to: &TcpAddr) -> [u8; 23] {
     out[7..].copy_from_slice(&ip.octets());
     out
 }
+
+/// The body of a refusal to an end with another version of the framing.
+pub(super) const OTHER_VERSION: [u8; 8] = [5, 0, 0, 0, 0, 0, 0, 0];
 
 /// The body of a refusal: this end's side of the difference.
 pub(super) fn refusal(why: KeyMismatch) -> [u8; 8] {

@@ -5,7 +5,7 @@ use super::frame::Kind;
 use super::handshake::{Handshake, TcpAddr};
 use super::input::{Input, Sink, Spare};
 use super::output::{send_plain, Output};
-use super::proof::{refusal, Keys, Ours};
+use super::proof::{refusal, Keys, Ours, OTHER_VERSION};
 use super::shared::{Name, Notification, Order, Shared, LISTENER};
 use crate::sys::{Errno, Stream};
 use crate::{Armed, RailRx, Received};
@@ -25,7 +25,7 @@ const LOOK_EVERY: u32 = 4;
 const CALLED_EVERY: u32 = 64;
 /// Most accepted connections without handshake. Strangers can open connections; beyond this number
 /// the oldest is closed.
-const NAMELESS_MAX: usize = 256;
+const HANDSHAKING_MAX: usize = 256;
 /// Most connections accepted at a time, before established ones are read.
 const ACCEPT_MAX: usize = 32;
 /// Time for handshake and proof of the other end. Longer than outages that TCP carries a connection
@@ -49,7 +49,7 @@ struct Incoming {
 
 impl Incoming {
     /// Returns whether a stranger may have made the connection.
-    fn is_nameless(&self) -> bool {
+    fn is_handshaking(&self) -> bool {
         self.input.is_accepted() && !self.input.is_known()
     }
 }
@@ -138,8 +138,8 @@ impl Sink for Handing<'_> {
         });
     }
 
-    fn rest(&mut self) {
-        self.shared.note(Notification::Rested(self.name));
+    fn evicted(&mut self) {
+        self.shared.note(Notification::Evicted(self.name));
     }
 
     fn join(&mut self, token: u64) {
@@ -202,8 +202,14 @@ impl TcpRx {
         self.last = self.last.filter(|last| *last != name);
     }
 
-    /// Reports a connection that ends for its key, to the other end too if it cannot know.
+    /// Reports a connection that ends for its key or version, to the other end too if it cannot
+    /// know. (A refusal of another version names that by its head alone.)
     fn report(&self, connection: &Incoming, broken: Break) {
+        if let Break::Foreign(theirs) = broken {
+            let _ = send_plain(&connection.stream, Kind::Refusal, &OTHER_VERSION);
+            let from = connection.far;
+            return self.shared.note(Notification::Foreign(from, theirs));
+        }
         let (Break::Forged(why) | Break::Refused(why)) = broken else {
             return;
         };
@@ -257,10 +263,12 @@ impl TcpRx {
         for _ in 0..ACCEPT_MAX {
             let stream = match self.shared.accept() {
                 Ok(stream) => stream,
-                Err(libc::EMFILE | libc::ENFILE) => return self.shared.note(Notification::Crowded),
+                Err(libc::EMFILE | libc::ENFILE) => {
+                    return self.shared.note(Notification::NoDescriptors)
+                }
                 Err(_) => return,
             };
-            self.drop_nameless();
+            self.drop_handshaking();
             stream.tune(&self.shared.options());
             let name = self.shared.new_name();
             let here = self.shared.local();
@@ -289,7 +297,7 @@ impl TcpRx {
         if !connection.input.is_known() {
             self.unproven.push_back((name, Instant::now()));
         }
-        if self.unproven.len() > 2 * NAMELESS_MAX {
+        if self.unproven.len() > 2 * HANDSHAKING_MAX {
             let open = &self.connections;
             let unproven = |name: &Name| open.get(name).is_some_and(|c| !c.input.is_known());
             self.unproven.retain(|(name, _)| unproven(name));
@@ -320,21 +328,21 @@ impl TcpRx {
     }
 
     #[cfg(test)]
-    pub(super) fn nameless(&self) -> usize {
+    pub(super) fn handshaking(&self) -> usize {
         let connections = self.connections.values();
         connections
-            .filter(|connection| connection.is_nameless())
+            .filter(|connection| connection.is_handshaking())
             .count()
     }
 
     /// Makes room for another connection without handshake.
-    fn drop_nameless(&mut self) {
-        let nameless = || {
+    fn drop_handshaking(&mut self) {
+        let handshaking = || {
             let connections = self.connections.iter();
-            connections.filter(|(_, connection)| connection.is_nameless())
+            connections.filter(|(_, connection)| connection.is_handshaking())
         };
-        if nameless().count() >= NAMELESS_MAX {
-            if let Some(oldest) = nameless().map(|(name, _)| *name).next() {
+        if handshaking().count() >= HANDSHAKING_MAX {
+            if let Some(oldest) = handshaking().map(|(name, _)| *name).next() {
                 self.forget(oldest, Break::Garbled);
             }
         }

@@ -21,6 +21,8 @@ pub struct TcpConfig {
     pub rcvbuf_bytes: usize,
     /// Send buffer of a connection in bytes; 0: autotuned by the kernel.
     pub sndbuf_bytes: usize,
+    /// Differentiated services code point of all packets, 0 to 63 (RFC 2474).
+    pub dscp: u8,
     /// Time in ms after which the kernel drops a connection with unacknowledged bytes: the time
     /// after which a silent peer is declared dead.
     pub user_timeout_ms: u32,
@@ -40,6 +42,7 @@ impl Default for TcpConfig {
             ports: Ports::ANY,
             rcvbuf_bytes: 0,
             sndbuf_bytes: 0,
+            dscp: 0,
             user_timeout_ms: 5_000,
             connections_max: 0,
             standby: false,
@@ -89,12 +92,14 @@ pub(super) enum Notification {
     },
     /// A connection was refused or ended for its key.
     Forged(IpAddr, KeyMismatch),
+    /// A connection ended as the other end speaks this other version of the framing.
+    Foreign(IpAddr, u8),
     /// The other end evicts a connection: it sends nothing more and expects the same of us.
-    Rested(Name),
+    Evicted(Name),
     /// The other end wants us to send on this connection instead of ours of this token.
     Joined { name: Name, token: u64 },
     /// No descriptor was left for a connection that waits to be accepted.
-    Crowded,
+    NoDescriptors,
     /// A connection ended.
     Broken { name: Name, broken: Break },
 }
@@ -131,6 +136,7 @@ impl Shared {
             scope_id,
             receive_bytes: config.rcvbuf_bytes,
             send_bytes: config.sndbuf_bytes,
+            dscp: config.dscp,
             user_timeout_ms: config.user_timeout_ms,
             segment_max: 0,
         };

@@ -3,6 +3,7 @@
 mod joins;
 mod keys;
 mod moves;
+mod versions;
 
 use super::connections::{Sent, TcpLinks};
 use super::frame::{Head, Kind};
@@ -334,7 +335,7 @@ fn invalid_strangers_are_disconnected_and_disturb_no_link() {
     }
     assert_eq!(a.links.send(link, b"still", 5), Sent::Taken);
     until(&mut a, &mut b, "the packet", |_, b| b.got == [b"still"]);
-    assert!(b.rx.nameless() <= 257);
+    assert!(b.rx.handshaking() <= 257);
 }
 
 /// Regression: connections of strangers that had sent a handshake and never closed theirs stayed
@@ -570,7 +571,7 @@ fn a_replacement_needs_the_token() {
         })
         .collect();
     until(&mut a, &mut b, "all connections", |_, b| {
-        b.rx.open() == 4 && b.rx.nameless() == 0
+        b.rx.open() == 4 && b.rx.handshaking() == 0
     });
     assert_eq!(b.links.token(back), token);
     assert_eq!(b.links.send(back, b"for a", 5), Sent::Taken);

@@ -64,8 +64,8 @@ impl Newest {
     }
 }
 
-/// The index of a flow's source port; 0 is the rail's own port, and the destination's connected
-/// socket.
+/// The index of the socket, and thereby of the source port, of a flow. Index 0 is the rail's own
+/// port: its socket, or the connected socket of the destination.
 #[inline]
 pub(super) fn queue_of(flow: u8) -> u8 {
     match flow {

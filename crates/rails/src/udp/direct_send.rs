@@ -99,7 +99,7 @@ impl UdpTx {
         let Some(lead) = lead.get_mut(..head.lead()) else {
             return SendOutcome::Sent; // no sender makes such packets: lost
         };
-        lead[..DIRECT_HEAD_LEN].copy_from_slice(&head.write());
+        lead[..DIRECT_HEAD_LEN].copy_from_slice(&self.shared.write_head(&head));
         lead[DIRECT_HEAD_LEN..][..packet.len()].copy_from_slice(packet);
         let flow = self.choose(link, flow);
         match self.direct_by(link, lead, write, segment as u16, flow) {

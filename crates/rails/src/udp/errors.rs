@@ -21,7 +21,7 @@ impl UdpTx {
         match errno {
             libc::EMSGSIZE => {
                 let options = options(&self.interface, &UdpConfig::default());
-                // Never the size that just failed, whatever the kernel reports.
+                // Less than the size that just failed, even if the kernel reports a longer MTU.
                 let to = self.links.get(link).map(|link| link.to);
                 let mtu = to.and_then(|to| sys::path_mtu(&options, &to).ok());
                 let v6 = to.is_some_and(|to| to.ip.is_ipv6());
@@ -52,8 +52,8 @@ impl UdpTx {
 
     pub(super) fn drain_main(&mut self) {
         let shared = self.shared.clone();
-        let hot = shared.hot.as_deref();
-        for socket in [&shared.socket].into_iter().chain(hot) {
+        let second = shared.second.as_deref();
+        for socket in [&shared.socket].into_iter().chain(second) {
             if !self.drain_socket(socket) {
                 shared.errors_wait.store(true, Relaxed);
             }

@@ -1,15 +1,15 @@
 //! Group sockets, as passed between the halves of a rail.
 
-use super::host_seat::Seat;
+use super::host_member::HostMember;
 use crate::sys::Socket;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How a group is read: by a socket and, if the socket is shared, a seat in its ring.
+/// How a group is read: by a socket and, if the socket is shared, a member in its ring.
 #[derive(Clone)]
 pub(super) struct Joining {
     pub(super) socket: Arc<Socket>,
-    pub(super) seat: Option<Arc<Seat>>,
+    pub(super) member: Option<Arc<HostMember>>,
     /// The socket that was read before, whose packets are older.
     pub(super) before: Option<Arc<Socket>>,
 }
@@ -17,7 +17,7 @@ pub(super) struct Joining {
 impl Joining {
     /// Returns whether both read in the same way.
     pub(super) fn is(&self, other: &Joining) -> bool {
-        Arc::ptr_eq(&self.socket, &other.socket) && self.seat.is_some() == other.seat.is_some()
+        Arc::ptr_eq(&self.socket, &other.socket) && self.member.is_some() == other.member.is_some()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A group socket shared by the processes of a host, as read by one of them.
 
+use super::host_member::{tag, HostMember};
 use super::host_ring::{self as ring, Frame, HostMemory, Next, Place};
-use super::host_seat::{tag, Seat};
 use super::shared::Shared;
 use crate::sys::{SharedRing, Socket};
 use crate::Received;
@@ -32,7 +32,7 @@ fn deliver(sink: &mut dyn FnMut(Received<'_>), frame: &Frame, bytes: &[u8]) {
 
 /// A shared socket, on the receiving half.
 pub(super) struct HostFeed {
-    pub(super) seat: Arc<Seat>,
+    pub(super) member: Arc<HostMember>,
     place: Place,
     buffer: Box<[u8]>,
     /// Datagrams that were read and are not in the ring yet.
@@ -44,10 +44,10 @@ pub(super) struct HostFeed {
 }
 
 impl HostFeed {
-    pub(super) fn new(seat: Arc<Seat>) -> HostFeed {
+    pub(super) fn new(member: Arc<HostMember>) -> HostFeed {
         HostFeed {
-            place: Place::new(&seat.ring),
-            seat,
+            place: Place::new(&member.ring),
+            member,
             buffer: vec![0; SharedRing::BODY_MAX as usize].into(),
             waiting: VecDeque::new(),
             stuck: 0,
@@ -73,15 +73,15 @@ impl HostFeed {
     }
 
     fn take(&mut self, shared: &Shared, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let seat = &self.seat;
+        let member = &self.member;
         let mut count = 0;
         while count < BATCH {
-            match self.place.next(&seat.ring, &mut self.buffer) {
+            match self.place.next(&member.ring, &mut self.buffer) {
                 Next::Nothing => break,
                 Next::Overtaken => {
                     shared.drops.fetch_add(1, Relaxed);
                 }
-                Next::Frame(frame) if seat.wants(&frame) => {
+                Next::Frame(frame) if member.wants(&frame) => {
                     count += 1;
                     deliver(sink, &frame, &self.buffer[..frame.len as usize]);
                 }
@@ -116,12 +116,12 @@ impl HostFeed {
             read += 1;
             let frame = Frame {
                 len: len as u32,
-                joined: self.seat.joined,
-                reader: self.seat.ring.slot,
+                joined: self.member.joined,
+                reader: self.member.ring.slot,
                 source: tag(&from),
             };
             self.share(shared, &frame);
-            if frame.source != self.seat.own {
+            if frame.source != self.member.own {
                 count += 1;
                 deliver(sink, &frame, &self.buffer[..len]);
             }
@@ -138,9 +138,9 @@ impl HostFeed {
     /// the datagram waits.
     fn share(&mut self, shared: &Shared, frame: &Frame) {
         let bytes = &self.buffer[..frame.len as usize];
-        if self.waiting.is_empty() && self.seat.lock() {
-            ring::publish(&self.seat.ring, frame, bytes);
-            ring::unlock(&self.seat.ring);
+        if self.waiting.is_empty() && self.member.lock() {
+            ring::publish(&self.member.ring, frame, bytes);
+            ring::unlock(&self.member.ring);
         } else if self.waiting.len() < WAITING_MAX {
             self.waiting.push_back((*frame, bytes.into()));
         } else {
@@ -150,8 +150,8 @@ impl HostFeed {
 
     #[cold]
     fn share_waiting(&mut self) {
-        let memory = &self.seat.ring;
-        if !self.seat.lock() {
+        let memory = &self.member.ring;
+        if !self.member.lock() {
             self.stuck += 1;
             let Err(holder) = ring::try_lock(memory, memory.slot) else {
                 return ring::unlock(memory); // released just now: retry at the next poll
@@ -170,9 +170,9 @@ impl HostFeed {
     }
 
     fn call_sleepers(&self) {
-        let mut called = ring::call_sleepers(&self.seat.ring, self.seat.ring.slot);
+        let mut called = ring::call_sleepers(&self.member.ring, self.member.ring.slot);
         while called != 0 {
-            self.seat.waker.call(called.trailing_zeros());
+            self.member.waker.call(called.trailing_zeros());
             called &= called - 1;
         }
     }
@@ -180,19 +180,22 @@ impl HostFeed {
     /// Prepares a sleep: other processes wake this one from now on. Returns `true` if datagrams
     /// wait already.
     pub(super) fn arm(&mut self) -> bool {
-        ring::register_sleeper(&self.seat.ring, self.seat.ring.slot);
-        let seat = &self.seat;
-        !self.place.is_drained(&seat.ring, |frame| seat.wants(frame)) || !self.waiting.is_empty()
+        ring::register_sleeper(&self.member.ring, self.member.ring.slot);
+        let member = &self.member;
+        !self
+            .place
+            .is_drained(&member.ring, |frame| member.wants(frame))
+            || !self.waiting.is_empty()
     }
 
     /// Ends a sleep.
     pub(super) fn wake(&self) {
-        ring::wake_up(&self.seat.ring, self.seat.ring.slot);
-        self.seat.waker.drain();
+        ring::wake_up(&self.member.ring, self.member.ring.slot);
+        self.member.waker.drain();
     }
 
     /// The descriptor that becomes readable when other processes have read datagrams.
     pub(super) fn waker(&self) -> RawFd {
-        self.seat.waker.fd()
+        self.member.waker.fd()
     }
 }

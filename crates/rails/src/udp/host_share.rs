@@ -5,10 +5,10 @@
 //! the memory of a ring. A process that does not receive them within a second keeps its own socket.
 
 use super::group_sockets::Joining;
-use super::host_seat::{tag, Seat};
+use super::host_member::{tag, HostMember};
 use super::shared::Shared;
 use crate::addr::UdpAddr;
-use crate::sys::{random, Errno, Gate, SharedRing, SockName, Socket};
+use crate::sys::{random, Errno, SeqPacket, SharedRing, SockName, Socket};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const MAGIC: u64 = 0x6d72_6c67_0000_0001;
 /// Attempts to meet the other processes: the first process may have bound the name without
 /// listening yet.
 const TRIES: u32 = 16;
-/// Interval between checks of a meeting, and its maximum duration.
+/// Interval between checks of a setup, and its maximum duration.
 const PAUSE: Duration = Duration::from_micros(200);
 const TIME: Duration = Duration::from_secs(1);
 
@@ -28,26 +28,26 @@ pub(super) struct OwnGroup {
     pub(super) name: SockName,
     pub(super) joining: Joining,
     /// Set while other processes of the host may come to share the socket.
-    pub(super) meeting: Option<Meeting>,
+    pub(super) share_setup: Option<ShareSetup>,
 }
 
-/// The meeting of the processes of a host that are in one group.
-pub(super) struct Meeting {
-    gate: Gate,
-    /// True if this process listens; `seat` is its ring, once another process has connected.
+/// The setup of the processes of a host that are in one group.
+pub(super) struct ShareSetup {
+    local: SeqPacket,
+    /// True if this process listens; `member` is its ring, once another process has connected.
     host: bool,
-    seat: Option<Arc<Seat>>,
+    member: Option<Arc<HostMember>>,
     next: Instant,
     end: Instant,
 }
 
-/// The result of a check of a meeting.
-pub(super) enum Met {
+/// The result of a check of a setup.
+pub(super) enum SetupStep {
     /// Nothing has changed.
     Waits,
     /// From now on the group is read in this way.
     Joining(Joining),
-    /// The meeting has ended.
+    /// The setup has ended.
     Over,
 }
 
@@ -69,30 +69,35 @@ fn name_of(group: &UdpAddr, interface: u32) -> u64 {
     words.iter().fold(MAGIC, mix)
 }
 
-impl Meeting {
+impl ShareSetup {
     /// Listens or connects under the group's name; `None` if neither works.
-    pub(super) fn open(group: &UdpAddr, interface: u32) -> Option<Meeting> {
+    pub(super) fn open(group: &UdpAddr, interface: u32) -> Option<ShareSetup> {
         let name = name_of(group, interface);
-        let (gate, host) = (0..TRIES).find_map(|_| match Gate::listen(name) {
-            Ok(gate) => Some((gate, true)),
-            Err(_) => Gate::connect(name).ok().map(|gate| (gate, false)),
+        let (local, host) = (0..TRIES).find_map(|_| match SeqPacket::listen(name) {
+            Ok(local) => Some((local, true)),
+            Err(_) => SeqPacket::connect(name).ok().map(|local| (local, false)),
         })?;
         let now = Instant::now();
-        let ours = host || gate.is_of_own_user();
-        ours.then_some(Meeting {
-            gate,
+        let ours = host || local.is_of_own_user();
+        ours.then_some(ShareSetup {
+            local,
             host,
-            seat: None,
+            member: None,
             next: now,
             end: now + TIME,
         })
     }
 
     /// Accepts guests, or checks for the host's answer.
-    pub(super) fn look(&mut self, shared: &Shared, socket: &Arc<Socket>, joined: bool) -> Met {
+    pub(super) fn look(
+        &mut self,
+        shared: &Shared,
+        socket: &Arc<Socket>,
+        joined: bool,
+    ) -> SetupStep {
         let now = Instant::now();
         if now < self.next {
-            return Met::Waits;
+            return SetupStep::Waits;
         }
         self.next = now + PAUSE;
         let met = match self.host {
@@ -100,9 +105,9 @@ impl Meeting {
             false => self.ask(shared, socket, joined),
         };
         match met {
-            Ok(Met::Waits) if now >= self.end => Met::Over,
+            Ok(SetupStep::Waits) if now >= self.end => SetupStep::Over,
             Ok(met) => met,
-            Err(_) => Met::Over,
+            Err(_) => SetupStep::Over,
         }
     }
 
@@ -112,41 +117,51 @@ impl Meeting {
         shared: &Shared,
         socket: &Arc<Socket>,
         joined: bool,
-    ) -> Result<Met, Errno> {
-        let mut met = Met::Waits;
-        while let Ok(guest) = self.gate.accept() {
+    ) -> Result<SetupStep, Errno> {
+        let mut met = SetupStep::Waits;
+        while let Ok(guest) = self.local.accept() {
             if !guest.is_of_own_user() {
                 continue;
             }
-            let seat = match &self.seat {
-                Some(seat) => seat.clone(),
+            let member = match &self.member {
+                Some(member) => member.clone(),
                 None => {
                     let own = tag(&shared.socket.local_addr()?);
-                    let seat = Arc::new(Seat::new(SharedRing::create()?, random()?, own, joined)?);
+                    let member = Arc::new(HostMember::new(
+                        SharedRing::create()?,
+                        random()?,
+                        own,
+                        joined,
+                    )?);
                     socket.hear_own()?;
-                    self.seat = Some(seat.clone());
-                    met = Met::Joining(Joining {
+                    self.member = Some(member.clone());
+                    met = SetupStep::Joining(Joining {
                         socket: socket.clone(),
-                        seat: Some(seat.clone()),
+                        member: Some(member.clone()),
                         before: None,
                     });
-                    seat
+                    member
                 }
             };
             let mut words = [0; 16];
             words[..8].copy_from_slice(&MAGIC.to_le_bytes());
-            words[8..].copy_from_slice(&seat.name.to_le_bytes());
-            let fds: [BorrowedFd<'_>; 2] = [socket.as_fd(), seat.ring.file().as_fd()];
+            words[8..].copy_from_slice(&member.name.to_le_bytes());
+            let fds: [BorrowedFd<'_>; 2] = [socket.as_fd(), member.ring.file().as_fd()];
             let _ = guest.send(&words, &fds); // a failed send means that the guest is gone
         }
         Ok(met)
     }
 
     /// Receives socket and ring, if the host has sent them.
-    fn ask(&mut self, shared: &Shared, socket: &Arc<Socket>, joined: bool) -> Result<Met, Errno> {
+    fn ask(
+        &mut self,
+        shared: &Shared,
+        socket: &Arc<Socket>,
+        joined: bool,
+    ) -> Result<SetupStep, Errno> {
         let mut words = [0; 16];
-        let message = match self.gate.recv(&mut words) {
-            Err(libc::EAGAIN | libc::EINTR) => return Ok(Met::Waits),
+        let message = match self.local.recv(&mut words) {
+            Err(libc::EAGAIN | libc::EINTR) => return Ok(SetupStep::Waits),
             other => other?,
         };
         let word = |at: usize| words[at..].first_chunk().map(|b| u64::from_le_bytes(*b));
@@ -154,15 +169,15 @@ impl Meeting {
         let name = word(8).filter(|_| message.len == words.len() && word(0) == Some(MAGIC));
         let name = name.ok_or(libc::EPROTO)?;
         let own = tag(&shared.socket.local_addr()?);
-        let seat = Seat::new(SharedRing::open(file)?, name, own, joined)?;
-        Ok(Met::Joining(Joining {
+        let member = HostMember::new(SharedRing::open(file)?, name, own, joined)?;
+        Ok(SetupStep::Joining(Joining {
             socket: Arc::new(Socket::of_host(others, shared.socket.is_v6())),
-            seat: Some(Arc::new(seat)),
+            member: Some(Arc::new(member)),
             before: Some(socket.clone()),
         }))
     }
 
-    /// Returns whether the meeting is complete for a guest, which then has the shared memory.
+    /// Returns whether the setup is complete for a guest, which then has the shared memory.
     pub(super) fn is_over(&self) -> bool {
         !self.host
     }

@@ -23,9 +23,9 @@ fn a_dead_lock_holder_is_replaced() {
         tx.join(&group).unwrap()
     };
     let links: Vec<_> = rails.iter_mut().map(join).collect();
-    let seat = |(tx, _): &(UdpTx, UdpRx)| tx.groups[0].as_ref().unwrap().joining.seat.clone();
+    let member = |(tx, _): &(UdpTx, UdpRx)| tx.groups[0].as_ref().unwrap().joining.member.clone();
     let begun = Instant::now();
-    while !rails.iter().all(|rail| seat(rail).is_some()) {
+    while !rails.iter().all(|rail| member(rail).is_some()) {
         assert!(begun.elapsed().as_secs() < 30, "they do not meet");
         for (tx, rx) in &mut rails {
             tx.poll_event();
@@ -33,7 +33,7 @@ fn a_dead_lock_holder_is_replaced() {
         }
     }
     let (dying, mut rest) = (rails.pop().unwrap(), rails);
-    let dead = seat(&dying).unwrap();
+    let dead = member(&dying).unwrap();
     host_ring::try_lock(&dead.ring, dead.ring.slot).unwrap();
     rest[0].0.send_group(links[0], b"not yet", 7);
     // The reader has the datagram; it cannot enter the ring yet.

@@ -3,7 +3,7 @@
 
 use super::group_sockets::Joining;
 use super::host_feed::HostFeed;
-use super::host_share::{Meeting, Met, OwnGroup};
+use super::host_share::{OwnGroup, SetupStep, ShareSetup};
 use super::read::{Feed, Input, Reader};
 use super::shared::{options, Shared, UdpConfig};
 use super::tx::UdpTx;
@@ -48,33 +48,33 @@ impl UdpTx {
         // No drop count: the kernel also counts own packets dropped by the filter.
         let joining = Joining {
             socket: Arc::new(socket),
-            seat: None,
+            member: None,
             before: None,
         };
         self.shared.joined.change(|all| all.push(joining.clone()));
         let name = SockName::new(&group.ip, group.port, self.interface.scope_id);
         let index = interface_index(&self.interface.name)?;
-        let meeting = self.share_groups.then(|| Meeting::open(group, index));
-        let meeting = meeting.flatten();
-        self.meetings += u32::from(meeting.is_some());
+        let share_setup = self.share_groups.then(|| ShareSetup::open(group, index));
+        let share_setup = share_setup.flatten();
+        self.share_setups += u32::from(share_setup.is_some());
         self.groups[at] = Some(OwnGroup {
             name,
             joining,
-            meeting,
+            share_setup,
         });
         Ok(())
     }
 
     /// Checks whether other processes of the host came to share sockets.
     #[cold]
-    pub(super) fn look_at_meetings(&mut self) {
+    pub(super) fn poll_share_setups(&mut self) {
         for own in self.groups.iter_mut().flatten() {
-            let Some(meeting) = &mut own.meeting else {
+            let Some(share_setup) = &mut own.share_setup else {
                 continue;
             };
-            let over = match meeting.look(&self.shared, &own.joining.socket, self.gro) {
-                Met::Waits => false,
-                Met::Joining(new) => {
+            let over = match share_setup.look(&self.shared, &own.joining.socket, self.gro) {
+                SetupStep::Waits => false,
+                SetupStep::Joining(new) => {
                     let kept = Joining {
                         before: None,
                         ..new.clone()
@@ -84,13 +84,13 @@ impl UdpTx {
                         all.retain(|one| !one.is(&old));
                         all.push(new);
                     });
-                    meeting.is_over()
+                    share_setup.is_over()
                 }
-                Met::Over => true,
+                SetupStep::Over => true,
             };
             if over {
-                own.meeting = None;
-                self.meetings -= 1;
+                own.share_setup = None;
+                self.share_setups -= 1;
             }
         }
     }
@@ -121,7 +121,7 @@ impl Groups for UdpTx {
     fn leave(&mut self, group: GroupLink) {
         let left = self.groups.get_mut(group.0 as usize).and_then(Option::take);
         if let Some(left) = left {
-            self.meetings -= u32::from(left.meeting.is_some());
+            self.share_setups -= u32::from(left.share_setup.is_some());
             let others = |one: &Joining| !one.is(&left.joining);
             self.shared.joined.change(|all| all.retain(others));
         }
@@ -154,7 +154,7 @@ impl GroupFeed {
                 ..joining.clone()
             },
             own: Feed::default(),
-            host: joining.seat.clone().map(HostFeed::new),
+            host: joining.member.clone().map(HostFeed::new),
         }
     }
 

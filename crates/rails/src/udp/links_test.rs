@@ -10,6 +10,7 @@ fn options() -> SocketOptions<'static> {
         interface: "lo",
         receive_bytes: 0,
         send_bytes: 0,
+        dscp: 0,
     }
 }
 

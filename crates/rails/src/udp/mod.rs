@@ -9,26 +9,27 @@ mod direct_send;
 mod errors;
 mod group_sockets;
 mod host_feed;
+mod host_member;
 pub(crate) mod host_ring;
-mod host_seat;
 mod host_share;
 #[cfg(test)]
 mod host_test;
-mod hot;
 mod ip_multicast;
-mod joins;
 mod moving;
 mod read;
 mod rx;
+mod second_socket;
 mod shared;
+mod super_packets;
 mod tx;
 
 use group_sockets::Joined;
-use hot::Hot;
 pub(crate) use ip_multicast::group_addr;
 pub use rx::UdpRx;
+use second_socket::SecondSocket;
 pub use shared::UdpConfig;
-use shared::{datagram_max, options, Shared, SEGMENTS_MAX, SUPER_PACKET_MAX};
+use shared::{datagram_max, options, Shared};
+pub(crate) use shared::{SEGMENTS_MAX, SUPER_PACKET_MAX};
 pub use tx::UdpTx;
 
 use crate::addr::UdpAddr;
@@ -68,16 +69,17 @@ impl UdpRail {
         local.prefix_len = interface.prefix_len;
         let gso = config.gso && socket.knows_gso();
         // Without the second socket all packets arrive on the main socket.
-        let hot = (config.connect && !interface.is_awaited())
-            .then(|| Hot::open((&socket, &local), &options(interface, config), gro))
+        let second = (config.connect && !interface.is_awaited())
+            .then(|| SecondSocket::open((&socket, &local), &options(interface, config), gro))
             .and_then(Result::ok)
             .map(Box::new);
         // Without the set, only packets on the main socket end a sleep.
         let sleep = SleepSet::new().ok();
-        let hot = hot.filter(|_| sleep.is_some());
+        let second = second.filter(|_| sleep.is_some());
         let shared = Arc::new(Shared {
+            direct_key: config.direct_key.clone(),
             socket,
-            hot: hot.as_ref().map(|hot| hot.socket.clone()),
+            second: second.as_ref().map(|second| second.socket.clone()),
             errors_wait: AtomicBool::new(false),
             drops: AtomicU64::new(0),
             registrations: Registrations::default(),
@@ -105,7 +107,7 @@ impl UdpRail {
             groups: !interface.is_awaited(),
             ..Caps::datagrams(datagram_max)
         };
-        let rx = UdpRx::new(shared.clone(), (hot, sleep), config.cmsg, gro);
+        let rx = UdpRx::new(shared.clone(), (second, sleep), config.cmsg, gro);
         let mut tx = UdpTx::new(shared, interface, addr, caps, config, sizes.send);
         tx.gro = gro;
         Ok(UdpRail { tx, rx })

@@ -4,7 +4,7 @@
 //! threads that read or sleep on them need no change. Packets waiting in the old sockets are lost,
 //! as are packets in flight to the old address.
 
-use super::hot::nowhere;
+use super::second_socket::nowhere;
 use super::shared::{datagram_max, options, UdpConfig, FLOW_RCVBUF};
 use super::tx::UdpTx;
 use crate::addr::UdpAddr;
@@ -35,6 +35,7 @@ impl UdpTx {
             ports: Ports::one(was.port),
             rcvbuf_bytes: sizes.receive / 2, // the kernel doubles it
             sndbuf_bytes: sizes.send / 2,
+            dscp: shared.socket.dscp(),
             ..UdpConfig::default()
         };
         let opened = Socket::open(&options(&here, &config));
@@ -45,11 +46,11 @@ impl UdpTx {
         }
         let mut local = main.local_addr()?;
         local.prefix_len = here.prefix_len;
-        if let Some(hot) = &shared.hot {
-            if self.move_hot(hot, (&main, &local), &here).is_err() {
+        if let Some(second) = &shared.second {
+            if self.move_second(second, (&main, &local), &here).is_err() {
                 // From here on all packets arrive on the main socket. The old address and port must
                 // be released nevertheless, since the rail may come back to them.
-                hot.replace(Socket::unbound(&options(&here, &config)).map_err(|e| e.1)?)?;
+                second.replace(Socket::unbound(&options(&here, &config)).map_err(|e| e.1)?)?;
             }
         }
         shared.socket.replace(main)?;
@@ -78,24 +79,26 @@ impl UdpTx {
         let _ = socket.enable_drop_count();
     }
 
-    /// Replaces the second receiving socket by one connected as before, on which the receiving half
-    /// relies. If its connection has ended meanwhile, the new one is parked.
-    fn move_hot(
+    /// Replaces the second receiving socket, which the receiving half reads, by a socket that is
+    /// connected to the same source. If the old socket is no longer connected, the new one is
+    /// parked.
+    fn move_second(
         &self,
-        hot: &Socket,
+        second: &Socket,
         (main, local): (&Socket, &UdpAddr),
         here: &InterfaceChoice,
     ) -> Result<(), Errno> {
-        let source = hot.peer_addr().unwrap_or_else(|_| nowhere(local));
+        let source = second.peer_addr().unwrap_or_else(|_| nowhere(local));
         let config = UdpConfig {
             ports: Ports::one(local.port),
-            rcvbuf_bytes: (hot.buffer_sizes().receive / 2).max(FLOW_RCVBUF),
+            rcvbuf_bytes: (second.buffer_sizes().receive / 2).max(FLOW_RCVBUF),
             sndbuf_bytes: 0,
+            dscp: main.dscp(),
             ..UdpConfig::default()
         };
         let socket = Socket::open_beside(main, &options(here, &config))?;
         self.prepare(&socket);
         socket.connect(&source, here.scope_id)?;
-        hot.replace(socket)
+        second.replace(socket)
     }
 }

@@ -1,11 +1,11 @@
 //! Reading a socket: one or many datagrams per call, super-packets, direct writes.
 
-use super::joins::Joins;
 use super::shared::Shared;
+use super::super_packets::Joins;
 use crate::addr::UdpAddr;
 use crate::sys::{self, Errno, RecvBuffers, Socket, RECV_BATCH};
 use crate::Received;
-use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
+use marline_wire::{RailAddr, DIRECT_HEAD_LEN};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Mean size in bytes of datagrams up to which many are fetched per call. A call for one datagram
@@ -86,7 +86,7 @@ impl Reader {
         if !bytes.is_empty() {
             self.joins.came(len, &shared.whole);
             let segment = if self.gro { 0 } else { len };
-            sink(received(RailAddr::NONE, bytes, segment));
+            sink(received(shared, RailAddr::NONE, bytes, segment));
             feed.unwatched += 1;
         }
         let found = result.map(|_| 1);
@@ -138,7 +138,7 @@ impl Reader {
             joins.came(datagram.bytes.len(), &shared.whole);
             source = datagram.from;
             let from = source.map_or(RailAddr::NONE, |from| from.rail());
-            sink(received(from, datagram.bytes, segment));
+            sink(received(shared, from, datagram.bytes, segment));
         };
         let most = if many { RECV_BATCH } else { 1 };
         let result = if many {
@@ -173,7 +173,7 @@ impl Reader {
         } = input;
         let mut first = [0; DIRECT_HEAD_LEN];
         let head = match socket.peek(&mut first) {
-            Ok(n) => DirectHead::parse(&first[..n])?,
+            Ok(n) => shared.direct_head(&first[..n])?,
             Err(errno) => {
                 feed.note(shared, Err(errno), 1, 0);
                 return Some(0);
@@ -213,8 +213,8 @@ impl Reader {
 
 /// Describes received bytes. Of a direct write without a place, only the packet is used.
 #[inline]
-fn received(from: RailAddr, bytes: &[u8], segment: usize) -> Received<'_> {
-    let (bytes, segment, missing) = match DirectHead::parse(bytes) {
+fn received<'a>(shared: &Shared, from: RailAddr, bytes: &'a [u8], segment: usize) -> Received<'a> {
+    let (bytes, segment, missing) = match shared.direct_head(bytes) {
         None => (bytes, segment, 0),
         Some(head) => {
             let packet = head.packet(bytes);

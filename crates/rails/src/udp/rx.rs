@@ -1,8 +1,8 @@
 //! Receiving half: the choice of the socket to read.
 
-use super::hot::Hot;
 use super::ip_multicast::GroupFeeds;
 use super::read::{Feed, Input, Reader};
+use super::second_socket::SecondSocket;
 use super::shared::Shared;
 use crate::sys::SleepSet;
 use crate::{Armed, RailRx, Received};
@@ -35,17 +35,19 @@ pub struct UdpRx {
     shared: Arc<Shared>,
     reader: Reader,
     main: Feed,
-    hot: Option<Box<Hot>>,
+    second: Option<Box<SecondSocket>>,
     groups: GroupFeeds,
     /// The set of all sockets for a sleep.
     sleep: Option<SleepSet>,
+    /// A descriptor of another kind that ends a sleep too.
+    beside: Option<RawFd>,
     watch: Watch,
 }
 
 impl UdpRx {
     pub(super) fn new(
         shared: Arc<Shared>,
-        (hot, sleep): (Option<Box<Hot>>, Option<SleepSet>),
+        (second, sleep): (Option<Box<SecondSocket>>, Option<SleepSet>),
         cmsg: bool,
         gro: bool,
     ) -> UdpRx {
@@ -53,18 +55,19 @@ impl UdpRx {
             shared,
             reader: Reader::new(cmsg, gro),
             main: Feed::default(),
-            hot,
+            second,
             groups: GroupFeeds::default(),
             sleep,
+            beside: None,
             watch: Watch::No,
         }
     }
 
     /// The reader, and the second socket or the main one as its input.
     #[inline]
-    fn input(&mut self, hot: bool) -> (&mut Reader, Input<'_>) {
-        let (socket, feed) = match self.hot.as_deref_mut().filter(|_| hot) {
-            Some(hot) => (&*hot.socket, &mut hot.feed),
+    fn input(&mut self, second: bool) -> (&mut Reader, Input<'_>) {
+        let (socket, feed) = match self.second.as_deref_mut().filter(|_| second) {
+            Some(second) => (&*second.socket, &mut second.feed),
             None => (&self.shared.socket, &mut self.main),
         };
         let shared = &*self.shared;
@@ -79,9 +82,9 @@ impl UdpRx {
     /// Counts `count` datagrams of the second socket, or takes the source of a datagram of the main
     /// socket as a sample.
     #[inline]
-    fn came(&mut self, hot: bool, count: usize) {
-        match &mut self.hot {
-            Some(second) if hot && count > 0 => second.heard(count),
+    fn came(&mut self, second: bool, count: usize) {
+        match &mut self.second {
+            Some(socket) if second && count > 0 => socket.heard(count),
             _ if self.main.source.is_some() => self.sample(),
             _ => {}
         }
@@ -91,15 +94,36 @@ impl UdpRx {
     /// second.
     pub fn sockets(&self) -> [i32; 2] {
         let main = self.shared.socket.fd();
-        [main, self.hot.as_ref().map_or(main, |hot| hot.socket.fd())]
+        [
+            main,
+            self.second
+                .as_ref()
+                .map_or(main, |second| second.socket.fd()),
+        ]
     }
 
     /// The sockets of [`Self::sockets`] and the descriptors of groups, each once.
     fn all_sockets(&self) -> Vec<RawFd> {
-        let [main, hot] = self.sockets();
-        let hot = Some(hot).filter(|hot| *hot != main);
-        let own = [main].into_iter().chain(hot);
+        let [main, second] = self.sockets();
+        let second = Some(second).filter(|second| *second != main);
+        let own = [main].into_iter().chain(second).chain(self.beside);
         own.chain(self.groups.descriptors()).collect()
+    }
+
+    /// Lets another descriptor end sleeps too, of which the caller reports what it receives
+    /// ([`Self::received_beside`]). Returns whether the rail can sleep on several.
+    pub(crate) fn sleep_on(&mut self, descriptor: RawFd) -> bool {
+        self.beside = Some(descriptor);
+        self.sleep.is_some()
+    }
+
+    /// Counts packets received from the descriptor of `sleep_on`.
+    #[inline]
+    pub(crate) fn received_beside(&mut self, count: usize) {
+        if self.watch == Watch::Asleep {
+            self.wake();
+        }
+        self.note(count);
     }
 
     /// Reads group sockets: the one that last had packets, or all in turn.
@@ -160,8 +184,8 @@ impl UdpRx {
 
     #[cold]
     fn sample(&mut self) {
-        if let (Some(hot), Some(source)) = (&mut self.hot, self.main.source.take()) {
-            hot.sample(&source);
+        if let (Some(second), Some(source)) = (&mut self.second, self.main.source.take()) {
+            second.sample(&source);
         }
     }
 }
@@ -171,11 +195,11 @@ impl RailRx for UdpRx {
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let mut count;
         loop {
-            let hot = self.hot.as_ref().is_some_and(|hot| hot.is_first());
-            let (reader, mut input) = self.input(hot);
+            let second = self.second.as_ref().is_some_and(|second| second.is_first());
+            let (reader, mut input) = self.input(second);
             count = reader.recv(&mut input, sink);
-            self.came(hot, count);
-            if count > 0 || !self.hot.as_mut().is_some_and(|hot| hot.on_empty()) {
+            self.came(second, count);
+            if count > 0 || !self.second.as_mut().is_some_and(|second| second.on_empty()) {
                 break;
             }
         }
@@ -201,21 +225,21 @@ impl RailRx for UdpRx {
 
     fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let mut count = self.recv_some_groups(true, sink);
-        let Some(hot) = self.hot.as_ref().filter(|hot| hot.is_used()) else {
+        let Some(second) = self.second.as_ref().filter(|second| second.is_used()) else {
             return count;
         };
-        let hot = !hot.is_first();
+        let second = !second.is_first();
         for _ in 0..REST_MAX {
-            let (reader, mut input) = self.input(hot);
+            let (reader, mut input) = self.input(second);
             let more = reader.recv(&mut input, sink);
-            self.came(hot, more);
+            self.came(second, more);
             count += more;
             if more == 0 {
                 break;
             }
         }
-        if let Some(hot) = &mut self.hot {
-            hot.waited(count);
+        if let Some(second) = &mut self.second {
+            second.waited(count);
         }
         count
     }

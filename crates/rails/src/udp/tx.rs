@@ -36,7 +36,7 @@ pub struct UdpTx {
     pub(super) shared: Arc<Shared>,
     pub(super) interface: InterfaceChoice,
     local: RailAddr,
-    pub(super) caps: Caps,
+    pub(crate) caps: Caps,
     sndbuf_bytes: usize,
     pub(super) gso: bool,
     segments_max: usize,
@@ -67,7 +67,7 @@ pub struct UdpTx {
     pub(super) ports: Ports,
     pub(super) share_groups: bool,
     /// Number of groups whose sockets other processes may still come to share.
-    pub(super) meetings: u32,
+    pub(super) share_setups: u32,
     /// Counts of datagrams read for and taken from the host, as last reported.
     host_reported: (u64, u64),
 }
@@ -151,10 +151,10 @@ impl RailTx for UdpTx {
         self.polls = self.polls.wrapping_add(1);
         if self.polls % ERROR_POLL_PERIOD == 0 {
             self.drain_unread();
-            self.tell_host_reads();
+            self.report_host_reads();
         }
-        if self.meetings > 0 {
-            self.look_at_meetings();
+        if self.share_setups > 0 {
+            self.poll_share_setups();
         }
         let wait = &self.shared.errors_wait;
         if wait.load(Relaxed) && wait.swap(false, Relaxed) {
@@ -205,13 +205,13 @@ impl UdpTx {
             gro: false,
             ports: config.ports,
             share_groups: config.share_groups,
-            meetings: 0,
+            share_setups: 0,
             host_reported: (0, 0),
         }
     }
 
     /// Reports multicast datagrams that one process read for others.
-    fn tell_host_reads(&mut self) {
+    fn report_host_reads(&mut self) {
         let shared = &self.shared;
         let now = [&shared.for_host, &shared.from_host].map(|count| count.load(Relaxed));
         let (read, taken) = (now[0] - self.host_reported.0, now[1] - self.host_reported.1);
@@ -258,7 +258,7 @@ impl UdpTx {
                 Err(errno) if is_busy(errno) => return Err(errno),
                 Err(errno) => {
                     // An ICMP error about any peer fails the next call on the socket, for any
-                    // destination: clear the error and send again (design rule 10).
+                    // destination: clear the error and send again.
                     self.drain(flow);
                     foreign += 1;
                     if foreign == FOREIGN_ERRORS_MAX {
@@ -347,6 +347,7 @@ impl UdpTx {
         SocketOptions {
             receive_bytes: FLOW_RCVBUF,
             send_bytes: self.sndbuf_bytes / 2, // the kernel doubles it
+            dscp: self.shared.socket.dscp(),
             ..options(&self.interface, &UdpConfig::default())
         }
     }
@@ -355,6 +356,11 @@ impl UdpTx {
     fn name(&self, to: &UdpAddr) -> Option<SockName> {
         let same = to.ip.is_ipv6() == self.shared.socket.is_v6();
         same.then(|| SockName::new(&to.ip, to.port, self.interface.scope_id))
+    }
+
+    /// The address of a link.
+    pub(crate) fn destination(&self, link: LinkId) -> Option<UdpAddr> {
+        self.links.get(link).map(|link| link.to)
     }
 
     /// Counts a send on the main socket; opens a socket for a frequent destination.

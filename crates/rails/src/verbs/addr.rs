@@ -148,6 +148,15 @@ impl VerbsAddr {
         RailAddr::new(rail_kind(kind), &bytes)
     }
 
+    /// The port's IP address, or the GID in the form of one; `None` on InfiniBand.
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        match self.node {
+            Node::V4 { ip, .. } => Some(ip.into()),
+            Node::Gid(gid) => Some(Ipv6Addr::from(gid).into()),
+            Node::Lid { .. } => None,
+        }
+    }
+
     /// Reads a rail's address; `None` for other kinds or an invalid address.
     pub(crate) fn of(addr: &RailAddr) -> Option<VerbsAddr> {
         if !is_verbs(addr) {

@@ -4,7 +4,7 @@ use super::handshake::End;
 use super::send_queue::SendQueue;
 use super::shared::{Connections, Shared};
 use crate::sys::verbs::{Path, QueuePair, QueueSizes, QueueType, ToPeer};
-use crate::sys::Errno;
+use crate::sys::{self, Errno};
 
 /// Depth of a connection's send queue.
 pub(super) const CONNECTION_SENDS: u32 = 128;
@@ -53,7 +53,8 @@ impl Connection {
         Ok(Connection {
             pair,
             queue: SendQueue::new(depth, name as u16),
-            psn: (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 & PSN_MASK) as u32,
+            // (A packet in the peer's name has to guess it, and both queue pairs.)
+            psn: (sys::random()? & PSN_MASK) as u32,
             mtu: shared.port.attr.active_mtu.clamp(1, 5),
         })
     }

@@ -4,14 +4,14 @@
 //! flow, as over UDP; the flow's queue pair is made on first use.
 
 use super::send_queue::SendQueue;
-use super::shared::{Shared, FLOWS, FLOW_SENDS, QKEY};
+use super::shared::{Shared, FLOWS, FLOW_SENDS};
 use crate::sys::verbs::{AddressHandle, QueuePair, QueueSizes, QueueType};
 use crate::sys::Errno;
 
 /// The destination of sends on a link.
 pub(super) enum To<'a> {
-    /// Datagrams, to this queue pair.
-    Datagrams(&'a AddressHandle, u32),
+    /// Datagrams, to a queue pair with a Q_Key.
+    Datagrams(&'a AddressHandle, (u32, u32)),
     /// A connection.
     Peer,
 }
@@ -41,12 +41,12 @@ impl Flow {
         if pair.inline_max < shared.datagrams.inline_max {
             return Err(libc::ENOMEM); // callers use the rail's inline limit
         }
-        pair.begin(shared.port.number, 0, QKEY)?;
+        pair.begin(shared.port.number, 0, shared.qkey)?;
         pair.ready()?;
         let depth = FLOW_SENDS.min(shared.port.device.queue_max);
         Ok(Flow {
             pair,
-            queue: SendQueue::new(depth, life).telling_each(),
+            queue: SendQueue::new(depth, life).signalling_each(),
         })
     }
 }
@@ -118,7 +118,7 @@ impl Flows {
         &'a mut self,
         own: (&'a QueuePair, &'a mut SendQueue),
         (handle, others): (&'a AddressHandle, &'a Handles),
-        number: u32,
+        to: (u32, u32),
     ) -> TxQueue<'a> {
         let chosen = self
             .chosen
@@ -130,7 +130,7 @@ impl Flows {
             }
             None => (own, handle),
         };
-        let to = To::Datagrams(handle, number);
+        let to = To::Datagrams(handle, to);
         TxQueue { pair, queue, to }
     }
 

@@ -16,6 +16,7 @@ mod handshakes;
 mod held;
 pub mod immediate;
 mod port;
+mod proof;
 mod queue_pairs;
 mod resolver;
 mod rx;
@@ -79,7 +80,7 @@ impl VerbsRail {
     }
 
     fn on(port: Port, kind: QueueType, config: &VerbsConfig) -> Result<VerbsRail, Failure> {
-        let shared = Arc::new(Shared::new(port, kind)?);
+        let shared = Arc::new(Shared::new(port, kind, config)?);
         Ok(VerbsRail {
             tx: VerbsTx::new(shared.clone(), kind, config)?,
             rx: VerbsRx::new(shared, kind, config)?,

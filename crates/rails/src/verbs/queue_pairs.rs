@@ -23,16 +23,17 @@ mod on_handshake;
 use super::addr::VerbsAddr;
 use super::connection::{Connection, CONNECTION_SENDS};
 use super::flows::{flow_of, Flows, Handles, To, TxQueue};
-use super::handshake::{End, Say};
-use super::handshakes::{Handshakes, Saying};
+use super::handshake::{End, Say, NO_CHALLENGE};
+use super::handshakes::{Handshakes, Reply, Saying};
 use super::held::Held;
 use super::resolver::Resolver;
 use super::send_queue::{Read, SendQueue};
 use super::shared::{Shared, VerbsConfig, WayName};
 use crate::link::{Connected, DownReason, LinkId, LinkTable};
 use crate::sys::verbs::{AddressHandle, Completion, Path, QueuePair, QueueType};
-use crate::sys::Errno;
+use crate::sys::{self, Errno};
 use crate::RailEvent;
+use marline_auth::Challenge;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -47,7 +48,7 @@ const TRIES_MAX: u32 = 100;
 /// Hop limit of packets to a peer.
 const HOPS: u8 = 64;
 /// A connection younger than this is not renewed for silence.
-const YOUNG: Duration = Duration::from_millis(100);
+const KEPT_MIN: Duration = Duration::from_millis(100);
 
 /// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ enum State {
     Answering,
     Up,
     /// The connection is about to be closed: nothing more is sent on it.
-    Parting,
+    Draining,
     /// No connection until the next send or the peer's `Ask`: the link was evicted, or sends
     /// datagrams.
     Evicted,
@@ -85,6 +86,11 @@ struct Link {
     begun: bool,
     /// The peer wants the connection closed.
     leaving: bool,
+    /// The challenge of this end, and that of the peer's, which has proven the key with it.
+    ours: Challenge,
+    theirs: Option<Challenge>,
+    /// A message that the peer gets as soon as there is a handle.
+    reply: Option<Reply>,
     held: Held,
     /// Value of `VerbsLinks::clock` at the last send.
     used: u64,
@@ -110,6 +116,9 @@ impl Link {
             past: 0,
             begun: false,
             leaving: false,
+            ours: NO_CHALLENGE,
+            theirs: None,
+            reply: None,
             held: Held::default(),
             used: 0,
             datagrams: 0,
@@ -125,6 +134,8 @@ impl Link {
             handle: self.handle.as_ref(),
             own: self.own.as_ref(),
             peer: self.peer.as_ref(),
+            ours: &self.ours,
+            theirs: self.theirs.as_ref(),
         }
     }
 }
@@ -137,6 +148,8 @@ pub(super) struct VerbsLinks {
     by_number: HashMap<u32, LinkId>,
     resolver: Resolver,
     last_name: u64,
+    /// First half of all challenges; with a link's first name in the other half none comes twice.
+    challenges: u64,
     handshakes: Handshakes,
     flows: Flows,
     /// Handles of closed links, which outstanding requests may still use.
@@ -154,7 +167,7 @@ pub(super) struct VerbsLinks {
     /// always have connections.
     pub(super) datagrams_first: u32,
     /// Links whose connections are about to be closed.
-    parting: Vec<LinkId>,
+    draining: Vec<LinkId>,
     /// Links that hold packets or writes for want of a connection.
     pub(super) holding: Vec<LinkId>,
     /// Bytes of our memory held on all links.
@@ -179,6 +192,7 @@ impl VerbsLinks {
             by_number: HashMap::new(),
             resolver: Resolver::new(shared.clone()),
             last_name: since.map_or(1, |since| since.as_micros() as u64),
+            challenges: sys::random()?,
             handshakes: Handshakes::new(shared.clone(), kind)?,
             flows: Flows::default(),
             closed: Vec::new(),
@@ -194,7 +208,7 @@ impl VerbsLinks {
                 QueueType::Ud => 0,
                 QueueType::Rc | QueueType::Uc => config.datagrams_first,
             },
-            parting: Vec::new(),
+            draining: Vec::new(),
             holding: Vec::new(),
             held_bytes: 0,
             clock: 0,
@@ -215,10 +229,13 @@ impl VerbsLinks {
             }
         };
         let row = self.table.get_mut(link);
-        let up = row.is_some_and(|row| {
+        let (up, known) = row.map_or((false, false), |row| {
             row.wanted = true;
-            row.begun
+            (row.begun, row.state == State::Evicted)
         });
+        if known && !up {
+            self.dial(link, None); // the peer had its challenge, and nothing came of it yet
+        }
         Connected { link, up }
     }
 
@@ -226,7 +243,12 @@ impl VerbsLinks {
     fn begin(&mut self, to: VerbsAddr) -> LinkId {
         self.last_name += 1;
         let name = self.last_name;
-        let link = self.table.add(to, Link::new(name, State::Resolving));
+        let mut row = Link::new(name, State::Resolving);
+        if self.shared.keys.is_some() {
+            row.ours[..8].copy_from_slice(&self.challenges.to_le_bytes());
+            row.ours[8..].copy_from_slice(&name.to_le_bytes());
+        }
+        let link = self.table.add(to, row);
         let path = Path {
             flow: flow_of(self.shared.datagrams.number(), to.number),
             ..self.path(&to)
@@ -301,7 +323,7 @@ impl VerbsLinks {
     /// The queues by which a link sends; `None` if it cannot send at present.
     #[inline]
     pub(super) fn tx_queue(&mut self, link: LinkId) -> Option<TxQueue<'_>> {
-        let number = self.table.key(link)?.number;
+        let to = (self.table.key(link)?.number, self.shared.qkey);
         let row = self.table.get_mut(link)?;
         let up = row.state == State::Up;
         let light = !up && row.begun && self.datagrams_first > 0;
@@ -314,7 +336,7 @@ impl VerbsLinks {
             return Some(TxQueue {
                 pair: &self.shared.datagrams,
                 queue: &mut self.handshakes.queue,
-                to: To::Datagrams(row.handle.as_ref()?, number),
+                to: To::Datagrams(row.handle.as_ref()?, to),
             });
         }
         Some(match &mut row.connection {
@@ -326,7 +348,7 @@ impl VerbsLinks {
             None => {
                 let own = (&self.shared.datagrams, &mut self.handshakes.queue);
                 let handles = (row.handle.as_ref()?, &row.others);
-                self.flows.tx_queue(own, handles, number)
+                self.flows.tx_queue(own, handles, to)
             }
         })
     }
@@ -403,24 +425,12 @@ impl VerbsLinks {
     /// young.
     #[cold]
     pub(super) fn renew(&mut self, link: LinkId) -> bool {
-        let old = |row: &&Link| row.state == State::Up && row.since.elapsed() >= YOUNG;
+        let old = |row: &&Link| row.state == State::Up && row.since.elapsed() >= KEPT_MIN;
         let renewed = self.table.get(link).filter(old).is_some();
         if renewed {
             self.down(link, DownReason::Broken(libc::ETIMEDOUT));
         }
         renewed
-    }
-
-    /// Ends all connections with outstanding reads of memory.
-    pub(super) fn drain(&mut self) {
-        let busy = |(link, _, row): (LinkId, &VerbsAddr, &Link)| {
-            let waits = row.connection.as_ref().is_some_and(|c| c.queue.waits());
-            waits.then_some(link)
-        };
-        let links: Vec<LinkId> = self.table.iter().filter_map(busy).collect();
-        for link in links {
-            self.down(link, DownReason::Broken(libc::ECANCELED));
-        }
     }
 
     /// Takes a link down for good.
@@ -491,14 +501,20 @@ impl VerbsLinks {
         if self.shared.connections.is_none() {
             return self.up(link); // a datagram link
         }
-        let asked = row.peer.take();
+        let (asked, reply, wanted) = (row.peer.take(), row.reply.take(), row.wanted);
+        if let Some(reply) = reply {
+            self.reply(link, &reply);
+        }
         if self.datagrams_first > 0 {
             self.carry_datagrams(link);
             if asked.is_none() {
                 return; // until it has sent enough packets
             }
         }
-        self.dial(link, asked);
+        match asked.is_none() && !wanted {
+            true => self.rest(link), // until the peer asks with the right challenge
+            false => self.dial(link, asked),
+        }
     }
 
     /// Makes a queue pair for a link without one and begins the handshake: answers the peer's

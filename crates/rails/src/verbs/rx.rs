@@ -1,6 +1,6 @@
 //! Receiving half.
 
-use super::handshake::Handshake;
+use super::handshake::{Foreign, Handshake};
 use super::immediate::Landed;
 use super::shared::{
     Failure, Notification, Shared, VerbsConfig, HANDSHAKE_SLOTS, RECEIVES, ROUTE_LEN,
@@ -11,6 +11,7 @@ use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Completions per poll.
 const COMPLETIONS: usize = 32;
@@ -18,6 +19,8 @@ const COMPLETIONS: usize = 32;
 const POST_MIN: usize = 16;
 /// Polls for rare packets per check for asynchronous device events, which is a system call.
 const EVENTS_EVERY: u32 = 64;
+/// Interval of looks at the port's count of wrong Q_Keys: a request to the adapter.
+const VIOLATIONS_EVERY: Duration = Duration::from_secs(1);
 /// Alignment of slots in bytes.
 const ALIGN: usize = 64;
 /// Bits of a name (`wr_id`) for the slot; the others hold the life of the datagram queue pair.
@@ -39,6 +42,9 @@ pub struct VerbsRx {
     life: u32,
     completions: Box<[Completion; COMPLETIONS]>,
     turn: u32,
+    /// The port's count of wrong Q_Keys, and the time of the last look at it.
+    violations: u32,
+    looked: Instant,
 }
 
 impl VerbsRx {
@@ -59,6 +65,7 @@ impl VerbsRx {
             .connections
             .as_ref()
             .map(|all| Receives::new(&shared.domain, all.slots, all.slot_len));
+        let violations = shared.port.attr.qkey_violations();
         let mut rx = VerbsRx {
             receives,
             connected: connected.transpose().map_err(failed)?,
@@ -68,6 +75,8 @@ impl VerbsRx {
             life: 0,
             completions: Box::new([Completion::default(); COMPLETIONS]),
             turn: 0,
+            violations,
+            looked: Instant::now(),
         };
         rx.post().map_err(|e| ("ibv_post_recv", e))?;
         rx.post_connected().map_err(|e| ("ibv_post_srq_recv", e))?;
@@ -147,11 +156,17 @@ impl VerbsRx {
         let count = match (bytes, &self.shared.connections) {
             (Some(bytes), None) => hand(bytes, sink),
             (Some(bytes), Some(_)) => match Handshake::read(bytes) {
-                Some(handshake) => {
-                    self.shared.note(Notification::Heard(handshake));
+                Some((handshake, tag)) => {
+                    self.shared.note(Notification::Heard(handshake, tag));
                     0
                 }
-                None => hand(bytes, sink),
+                None => {
+                    // (The CRC of a damaged packet may look like one: it is handed on.)
+                    if let Some(foreign) = Foreign::read(bytes) {
+                        self.shared.note(Notification::Foreign(foreign));
+                    }
+                    hand(bytes, sink)
+                }
             },
             (None, _) => 0,
         };
@@ -206,6 +221,23 @@ impl VerbsRx {
     fn events(&mut self) {
         while let Some((event, name)) = self.shared.port.device.event() {
             self.shared.note(Notification::Event(event, name));
+        }
+        if self.looked.elapsed() >= VIOLATIONS_EVERY {
+            self.look_for_violations();
+        }
+    }
+
+    #[cold]
+    fn look_for_violations(&mut self) {
+        self.looked = Instant::now();
+        let port = &self.shared.port;
+        let Ok(attr) = port.device.port(port.number) else {
+            return;
+        };
+        let before = std::mem::replace(&mut self.violations, attr.qkey_violations());
+        let more = self.violations.saturating_sub(before);
+        if more > 0 {
+            self.shared.note(Notification::QKeyViolations(more));
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) enum Read {
 pub(super) struct SendQueue {
     depth: u64,
     /// At least one of this many requests is signalled.
-    tell_after: u64,
+    signal_after: u64,
     life: u16,
     posted: u64,
     done: u64,
@@ -44,7 +44,7 @@ impl SendQueue {
     pub(super) fn new(depth: u32, life: u16) -> SendQueue {
         SendQueue {
             depth: depth.into(),
-            tell_after: u64::from(depth) / 4,
+            signal_after: u64::from(depth) / 4,
             life,
             posted: 0,
             done: 0,
@@ -55,9 +55,9 @@ impl SendQueue {
 
     /// Signals the last request of each chain, so that soon after the last chain the queue is known
     /// to be empty.
-    pub(super) fn telling_each(self) -> SendQueue {
+    pub(super) fn signalling_each(self) -> SendQueue {
         SendQueue {
-            tell_after: 1,
+            signal_after: 1,
             ..self
         }
     }
@@ -95,7 +95,7 @@ impl SendQueue {
     /// completion frees no memory: without completions the queue would fill up.
     #[inline]
     pub(super) fn is_due(&self, count: usize) -> bool {
-        self.posted + count as u64 - self.signalled >= self.tell_after
+        self.posted + count as u64 - self.signalled >= self.signal_after
     }
 
     /// Records `count` posted requests that use `reads`; `signalled` if the last one is signalled.

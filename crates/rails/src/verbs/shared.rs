@@ -1,21 +1,22 @@
 //! The state that both halves share: the port, its queues, and notices for the sending half.
 
 use super::addr::VerbsAddr;
-use super::handshake::Handshake;
+use super::handshake::{Foreign, Handshake};
 use super::port::Port;
 use crate::sys::verbs::{
     AddressHandle, CompletionChannel, CompletionQueue, Domain, QueuePair, QueueSizes, QueueType,
     ReceiveQueue, VerbsEvent,
 };
 use crate::sys::{Epoll, Errno};
+use marline_auth::ConnectionKeys;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The Q_Key of all datagrams: adapters drop datagrams without it. (Its highest bit is clear, since
-/// Q_Keys with that bit are reserved for privileged users.)
-pub(super) const QKEY: u32 = 0x4d41_524c;
+/// The Q_Key of all datagrams without a key of the job: adapters drop datagrams with another one.
+/// (Its highest bit is clear, since Q_Keys with that bit are reserved for privileged users.)
+const QKEY: u32 = 0x4d41_524c;
 /// Bytes before each received datagram: room for the GRH.
 pub(super) const ROUTE_LEN: usize = 40;
 /// Depth of the datagram send queue: several of the largest batches.
@@ -39,6 +40,9 @@ const CONNECTED_RECEIVES: u32 = 2048;
 const CONNECTED_MAX: usize = 16 * 1024;
 /// Largest packet of an unreliable connection, unless the MTU is larger.
 const UNRELIABLE_MAX: usize = 8 * 1024;
+/// Handshake messages that wait for the sending half: more of them are dropped, and repeated by
+/// their senders.
+const HEARD_MAX: usize = 1024;
 /// Depth of the send completion queue: all connections may fail at once.
 const SEND_COMPLETIONS: u32 = 32_000;
 
@@ -54,6 +58,9 @@ pub struct VerbsConfig {
     pub retry_ms: u32,
     /// Writes leave from registered bounce buffers instead of registered application memory.
     pub staged: bool,
+    /// With keys, datagrams have a Q_Key of the job, and connections are made with ends alone that
+    /// prove the key.
+    pub keys: Option<Arc<ConnectionKeys>>,
 }
 
 /// The name of a link, and the index of an additional flow.
@@ -63,12 +70,16 @@ pub(super) type WayName = (u64, Option<usize>);
 pub(super) enum Notification {
     /// An asynchronous event of the device, and its name.
     Event(VerbsEvent, &'static str),
+    /// The port dropped this many datagrams with another Q_Key.
+    QKeyViolations(u32),
     /// The datagram queue pair failed in this life (see [`Shared::life`]).
     Failed(u32),
     /// A connection failed: its queue pair number and the completion's status.
     Broken(u32, i32),
-    /// A peer sent a handshake message.
-    Heard(Handshake),
+    /// A handshake message came, with this tag.
+    Heard(Handshake, u64),
+    /// A handshake message of another version came.
+    Foreign(Foreign),
     /// The result of an address resolution, by the name given in the request.
     Resolved(WayName, Result<AddressHandle, Errno>),
 }
@@ -110,6 +121,9 @@ pub(super) struct Shared {
     pub(super) port: Port,
     /// The descriptors on which the receiving half sleeps.
     pub(super) epoll: Epoll,
+    /// The keys of the job's connections, and the Q_Key of datagrams.
+    pub(super) keys: Option<Arc<ConnectionKeys>>,
+    pub(super) qkey: u32,
     /// Counts the lives of the datagram queue pair: each reset begins one.
     pub(super) life: AtomicU32,
     /// Held while receives are posted and while a new life begins.
@@ -125,7 +139,13 @@ pub(super) type Failure = (&'static str, Errno);
 
 impl Shared {
     /// Makes the queues of a port.
-    pub(super) fn new(port: Port, kind: QueueType) -> Result<Shared, Failure> {
+    pub(super) fn new(
+        port: Port,
+        kind: QueueType,
+        config: &VerbsConfig,
+    ) -> Result<Shared, Failure> {
+        let keys = config.keys.clone();
+        let qkey = keys.as_ref().map_or(QKEY, |keys| keys.queue_key());
         let step = |name| move |errno| (name, errno);
         let domain = Domain::new(port.device.clone()).map_err(step("ibv_alloc_pd"))?;
         let channel =
@@ -153,7 +173,7 @@ impl Shared {
         let datagrams = QueuePair::new(&domain, QueueType::Ud, queues, None, sizes)
             .map_err(step("ibv_create_qp"))?;
         datagrams
-            .begin(port.number, 0, QKEY)
+            .begin(port.number, 0, qkey)
             .map_err(step("ibv_modify_qp to INIT"))?;
         datagrams.ready().map_err(step("ibv_modify_qp to RTS"))?;
         let epoll = Epoll::new().map_err(step("epoll_create"))?;
@@ -174,6 +194,8 @@ impl Shared {
             domain,
             port,
             epoll,
+            keys,
+            qkey,
             life: AtomicU32::new(0),
             posting: Mutex::default(),
             wake,
@@ -202,13 +224,22 @@ impl Shared {
         let _posting = self.posting();
         self.datagrams.reset()?;
         self.life.fetch_add(1, Release);
-        self.datagrams.begin(self.port.number, 0, QKEY)?;
+        self.datagrams.begin(self.port.number, 0, self.qkey)?;
         self.datagrams.ready()
     }
 
     #[cold]
     pub(super) fn note(&self, notification: Notification) {
-        lock(&self.notifications).push(notification);
+        let mut notifications = lock(&self.notifications);
+        let heard = matches!(
+            notification,
+            Notification::Heard(..) | Notification::Foreign(_)
+        );
+        if heard && notifications.len() >= HEARD_MAX {
+            return;
+        }
+        notifications.push(notification);
+        drop(notifications);
         self.noted.store(true, Release);
     }
 

@@ -13,7 +13,7 @@ use super::held::Waiting;
 use super::immediate;
 use super::queue_pairs::VerbsLinks;
 use super::send_queue::Read;
-use super::shared::{Failure, Notification, Shared, VerbsConfig, QKEY, RECEIVES};
+use super::shared::{Failure, Notification, Shared, VerbsConfig, RECEIVES};
 use super::ud_multicast::OwnGroups;
 use super::writes::{Writes, PIECES_MAX};
 use crate::interfaces::InterfaceChoice;
@@ -99,7 +99,7 @@ fn post(
         request.signalled = signalled && at + 1 == count;
         request.name = queue.name(at + 1);
         match &to {
-            To::Datagrams(handle, number) => chain.datagram(&request, handle, (*number, QKEY)),
+            To::Datagrams(handle, to) => chain.datagram(&request, handle, *to),
             To::Peer => chain.add(&request, operation),
         }
     }
@@ -288,7 +288,12 @@ impl VerbsTx {
     fn on_notification(&mut self, notification: Notification) {
         match notification {
             Notification::Resolved(name, found) => self.links.resolved(name, found),
-            Notification::Heard(handshake) => self.links.heard(&handshake),
+            Notification::Heard(handshake, tag) => self.links.heard(&handshake, tag),
+            Notification::Foreign(foreign) => self.links.heard_foreign(&foreign),
+            Notification::QKeyViolations(more) => {
+                let event = RailEvent::QKeyViolations(more.into());
+                self.links.events.push_back(event);
+            }
             Notification::Broken(number, status) => {
                 if status != Completion::FLUSHED {
                     self.links.events.push_back(RailEvent::FailedCompletion);

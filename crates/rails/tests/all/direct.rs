@@ -3,11 +3,13 @@
 use crate::common;
 
 use common::{open, open_default, receive, SendTo};
+use marline_auth::{DirectKey, JobKey, JOB_KEY_LEN};
 use marline_rails::{
     DirectWrite, Links, Piece, RailRx, RailTx, Received, RemoteWrite, RemoteWrites, SendOutcome,
     UdpConfig, UdpRx, UdpTx, Write,
 };
 use marline_wire::RailAddr;
+use std::sync::Arc;
 
 const V4: &str = "127.0.0.1";
 const V6: &str = "::1";
@@ -16,8 +18,17 @@ const LEN: usize = 63_000;
 
 /// A sender, and a receiver whose kernel is known to deliver super-packets whole.
 fn pair(net: &str) -> (UdpTx, RailAddr, UdpTx, UdpRx) {
-    let (mut tx, _) = open_default(net);
-    let (peer, mut rx) = open_default(net);
+    pair_with(net, [None, None])
+}
+
+/// The same in jobs with keys of these bytes.
+fn pair_with(net: &str, keys: [Option<u8>; 2]) -> (UdpTx, RailAddr, UdpTx, UdpRx) {
+    let [ours, theirs] = keys.map(|key| UdpConfig {
+        direct_key: key.map(|key| Arc::new(DirectKey::new(&JobKey::new([key; JOB_KEY_LEN])))),
+        ..UdpConfig::default()
+    });
+    let (mut tx, _) = open(net, &ours);
+    let (peer, mut rx) = open(net, &theirs);
     let to = peer.local_addr();
     assert_eq!(
         (tx.caps().remote_write, peer.caps().remote_write),
@@ -137,6 +148,29 @@ fn a_direct_write_among_small_packets_lands() {
     let (packets, beside) = take(&mut rx, 61);
     assert_eq!((packets.len(), beside), (60, LEN));
     assert!(memory == bytes);
+}
+
+/// Heads that a process of another job, or one without a key, makes for a right key of memory.
+#[test]
+fn only_writes_with_the_tag_of_the_job_land() {
+    let (bytes, mut memory) = (filled(LEN), vec![0u8; LEN]);
+    for (ours, lands) in [(Some(1), true), (Some(2), false), (None, false)] {
+        let (mut tx, to, mut peer, mut rx) = pair_with(V4, [ours, Some(1)]);
+        memory.fill(0);
+        let key = peer.register(memory.as_mut_ptr(), LEN).unwrap();
+        write(&mut tx, &to, (key, 0), &bytes, b"told");
+        assert_eq!(tx.send_to(&to, b"after", 5, 0), SendOutcome::Sent);
+        let (mut packets, mut beside) = (Vec::new(), 0);
+        while packets.last().is_none_or(|last| last != b"after") {
+            let (more, landed) = take(&mut rx, 1);
+            packets.extend(more);
+            beside += landed;
+        }
+        assert_eq!(peer.landed(key, 0, LEN as u64), lands, "{ours:?}");
+        assert_eq!((memory == bytes, beside == LEN), (lands, lands), "{ours:?}");
+        assert_eq!(packets[0] == b"told", lands, "{ours:?}");
+        peer.deregister(key);
+    }
 }
 
 #[test]

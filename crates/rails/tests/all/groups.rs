@@ -1,7 +1,7 @@
 //! A send to a group reaches its members only: in-process rails that carry group packets.
 
 use marline_rails::{GroupError, GroupLink, Groups, SendOutcome};
-use marline_wire::{AckFlags, GroupHead, GroupPacket, GroupWord, GroupWriter, RailAddr, RailKind};
+use marline_wire::{AckFlags, GroupFrame, GroupHead, GroupPacket, GroupWriter, RailAddr, RailKind};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -136,7 +136,7 @@ fn a_group_that_cannot_be_joined_says_why() {
 fn members_receive_the_same_word() {
     let mut rails = rails(4);
     let links: Vec<GroupLink> = (0..4).map(|i| rails[i].join(&group(1)).unwrap()).collect();
-    let word = GroupWord::Ack {
+    let word = GroupFrame::Ack {
         root: 3,
         next: 700,
         flags: AckFlags::of(0),
@@ -162,7 +162,7 @@ fn members_receive_the_same_word() {
         // Not sealed: the head's CRC is 0.
         let packet = GroupPacket::parse(&packets[0], |_| 0).unwrap();
         assert_eq!(packet.head, head);
-        assert!(packet.words().eq([word]));
+        assert!(packet.frames().eq([word]));
     }
     assert!(rails[2].recv().is_empty());
 }

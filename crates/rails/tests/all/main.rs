@@ -18,3 +18,4 @@ mod pairing;
 mod refusals;
 mod shm;
 mod veth;
+mod xdp;

@@ -29,6 +29,7 @@ struct open_device {
     struct ibv_cq *cq;
     struct ibv_srq *srq;
     int broken;
+    unsigned violations; /* datagrams with another Q_Key */
 };
 
 struct queue {
@@ -47,7 +48,7 @@ struct receives {
 struct pair {
     struct ibv_qp verbs;
     struct receives *receives;
-    uint32_t peer;
+    uint32_t peer, qkey;
     uint8_t port;
     int failed; /* in error: no sends, no receives and no completions */
 };
@@ -188,11 +189,15 @@ static struct pair *pair_of(uint32_t number)
     return number < PAIRS ? pairs[number] : NULL;
 }
 
-/* Delivers a send. */
+/* Delivers a send. A datagram needs the Q_Key of its destination. */
 static void land(struct pair *from, struct pair *to, const struct ibv_send_wr *wr)
 {
     struct receives *slots = to->receives;
     unsigned route = to->verbs.qp_type == IBV_QPT_UD ? 40 : 0;
+    if (route && wr->wr.ud.remote_qkey != to->qkey) {
+        ((struct open_device *)to->verbs.context)->violations++;
+        return;
+    }
     if (to->failed || slots->head == slots->tail)
         return;
     unsigned slot = slots->head++ % DEPTH, len = wr->num_sge ? wr->sg_list->length : 0;
@@ -273,6 +278,7 @@ int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv
     attr->gid_tbl_len = GIDS;
     attr->max_msg_sz = 1 << 30;
     attr->lid = p.lid;
+    attr->qkey_viol_cntr = ((struct open_device *)context)->violations;
     attr->active_width = 2;
     attr->active_speed = 32;
     attr->link_layer = p.layer;
@@ -443,6 +449,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         pair->port = attr->port_num;
     if (mask & IBV_QP_DEST_QPN)
         pair->peer = attr->dest_qp_num;
+    if (mask & IBV_QP_QKEY)
+        pair->qkey = attr->qkey;
     if (attr->qp_state == IBV_QPS_RESET)
         pair->failed = 0;
     if (attr->qp_state == IBV_QPS_RESET && !qp->srq)

@@ -10,9 +10,8 @@ use crate::machine::place::{port_of, target_of};
 use crate::network::asking::{Asking, PORTS};
 use crate::network::forge::hurt;
 use crate::setup::choices::Setup;
-use crate::world::endpoint::JOB_KEY;
+use crate::setup::key::job_key;
 use crate::world::state::{Flying, Next, World};
-use marline_auth::JobKey;
 use marline_checksum::crc32c;
 use marline_proto::Mutation;
 use marline_rails::{answer_to, pauses};
@@ -102,8 +101,8 @@ impl World {
             let number = asking.number;
             let from = self.setup.place(here, rail, asking.port).addr();
             let mut question = Question { number, from }.encode(crc32c);
-            if self.setup.node.key_mark != 0 {
-                let key = JobKey::new(JOB_KEY).questions();
+            if let Some(key) = job_key(&self.setup) {
+                let key = key.questions();
                 Question::add_tag(&mut question, |bytes| key.tag(bytes), crc32c);
             }
             let to = self.setup.place(asking.host, rail, port).addr();
@@ -190,7 +189,7 @@ impl World {
     }
 
     /// True if an arriving packet is for the socket of a question.
-    pub(crate) fn is_told(&mut self, slot: u32) -> bool {
+    pub(crate) fn take_answer(&mut self, slot: u32) -> bool {
         let flying = &mut self.flying[slot as usize];
         let (host, port) = (flying.to.0, flying.port);
         if !PORTS.contains(&port) || flying.write.is_some() {
@@ -224,19 +223,19 @@ impl World {
 
     fn learn(&mut self, e: u32, asking: &Asking, blob: &[u8]) {
         *self.troubles.entry("told who is there").or_default() += 1;
-        let told = Address::decode(blob).map(|address| index_of(address.id));
-        let told = told.ok().filter(|&told| {
-            let there = self.eps.get(told as usize);
+        let answered = Address::decode(blob).map(|address| index_of(address.id));
+        let answered = answered.ok().filter(|&answered| {
+            let there = self.eps.get(answered as usize);
             there.is_some_and(|there| there.host == asking.host)
         });
-        let Some(told) = told else {
+        let Some(answered) = answered else {
             return self.broken(e, format!("{} was asked, and another is told", asking.whom));
         };
-        if told != asking.whom {
+        if answered != asking.whom {
             *self.troubles.entry("told of another life").or_default() += 1;
         }
-        if !self.eps[e as usize].addrs.contains_key(&told) {
-            let found = self.eps[e as usize].insert_addr(told, blob);
+        if !self.eps[e as usize].addrs.contains_key(&answered) {
+            let found = self.eps[e as usize].insert_addr(answered, blob);
             if let Err(error) = found {
                 self.broken(e, format!("address refused: {error:?}"));
             }

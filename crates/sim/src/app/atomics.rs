@@ -218,17 +218,17 @@ impl World {
         let old: Option<Option<Vec<_>>> = old.map(|old| old.into_iter().collect());
         let uids: Vec<u32> = op.parts.iter().map(|part| part.uid).collect();
         let refused: Vec<bool> = op.parts.iter().map(|part| part.old == Some(None)).collect();
-        let told = |uid: &u32| {
+        let answers = |uid: &u32| {
             let msg = self.truth.msgs.get(*uid as usize);
             let call = msg.and_then(|msg| msg.call.as_ref());
             *uid == NONE || call.is_some_and(|call| call.answered)
         };
-        let answered = uids.iter().all(told);
+        let answered = uids.iter().all(answers);
         // A peer may die between the answers to two parts.
         let refused = uids
             .iter()
             .zip(refused)
-            .any(|(uid, refused)| refused && told(uid))
+            .any(|(uid, refused)| refused && answers(uid))
             && (answered || self.lost_peer(e, dst));
         let called = uids.iter().filter(|uid| **uid != NONE).count() as u32;
         self.eps[dst as usize].windows.cells.fetching -= called * fetches as u32;
@@ -259,7 +259,7 @@ impl World {
         if end.is_err() || entry {
             return Ok(());
         }
-        self.end_untold(e, handle)
+        self.end_without_entry(e, handle)
     }
 
     pub(crate) fn atomic_completed(

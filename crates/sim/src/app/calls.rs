@@ -123,7 +123,7 @@ impl World {
     }
 
     /// The bytes of a remote write arrived: expects its data in an RPC.
-    pub(crate) fn trails(&mut self, e: u32, handle: u32) -> Result<(), String> {
+    pub(crate) fn data_follows(&mut self, e: u32, handle: u32) -> Result<(), String> {
         let op = &mut self.eps[e as usize].ops[handle as usize];
         let OpKind::Put {
             uid, pieces, data, ..
@@ -133,7 +133,7 @@ impl World {
         };
         let data = data.take().ok_or("data that nobody gave")?;
         let all = &self.truth.msgs[*uid as usize..][..*pieces as usize];
-        let trails = all.iter().map(|msg| msg.len as usize).sum();
+        let data_after = all.iter().map(|msg| msg.len as usize).sum();
         let msg = &all[0];
         let (dst, put) = (msg.dst, msg.put.ok_or("not a put")?);
         let bytes = head_of(put.key, put.addr, Some(data));
@@ -147,13 +147,13 @@ impl World {
         self.truth.settle(trailer);
         let msg = &mut self.truth.msgs[trailer as usize];
         let put = Put::new(spot, Some(data));
-        (msg.call, msg.put) = (call, Some(Put { trails, ..put }));
+        (msg.call, msg.put) = (call, Some(Put { data_after, ..put }));
         self.put_due(e, dst, trailer, dst == e);
         Ok(())
     }
 
     /// All parts of an operation on the memory of `dst` succeeded: an RPC tells `dst` the region.
-    pub(crate) fn tells_over(&mut self, e: u32, (dst, key): (u32, u64)) -> Result<(), String> {
+    pub(crate) fn parts_done(&mut self, e: u32, (dst, key): (u32, u64)) -> Result<(), String> {
         if e != dst {
             self.add_call(e, dst, 0, Call::new(Ask::Over, head_of(key, 0, None)));
             *self.troubles.entry("told of parts").or_default() += 1;

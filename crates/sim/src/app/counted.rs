@@ -2,7 +2,7 @@
 //! whatever way it is transferred.
 
 use crate::truth::memory::OpKind;
-use crate::truth::remote::{Counted, Let, Lets, NONE};
+use crate::truth::remote::{Admission, Admissions, Counted, NONE};
 use crate::world::endpoint::Endpoint;
 use crate::world::state::World;
 use crate::world::windows::User;
@@ -33,27 +33,27 @@ impl World {
     }
 
     /// The count that a window expects for an admitted user.
-    pub(crate) fn lets(&self, user: User) -> Let {
+    pub(crate) fn admission_of(&self, user: User) -> Admission {
         let User::Put(uid) = user else {
-            return Let::Read;
+            return Admission::Read;
         };
         match self.truth.msgs[uid as usize].put {
-            Some(put) if put.trails > 0 => Let::Nothing,
-            Some(put) if put.alone => Let::Write(uid),
-            _ => Let::Part,
+            Some(put) if put.data_after > 0 => Admission::Nothing,
+            Some(put) if put.alone => Admission::Write(uid),
+            _ => Admission::Part,
         }
     }
 
     /// Checks a window's counters: they count at most the admitted operations, and at least the
     /// successful writes that are not in parts.
-    pub(crate) fn check_lets(&self, lets: &Lets) -> Result<(), String> {
-        let counted = lets.counters.each_ref().map(|c| c.done.load(Relaxed));
+    pub(crate) fn check_admissions(&self, admissions: &Admissions) -> Result<(), String> {
+        let counted = admissions.counters.each_ref().map(|c| c.done.load(Relaxed));
         let done = |uid: &&u32| self.truth.msgs[**uid as usize].send_done == Some(true);
-        let least = [0, lets.alone.iter().filter(done).count() as u64];
+        let least = [0, admissions.alone.iter().filter(done).count() as u64];
         for (i, what) in ["reads", "writes"].into_iter().enumerate() {
-            let (counted, least, most) = (counted[i], least[i], lets.let_in[i]);
+            let (counted, least, most) = (counted[i], least[i], admissions.admitted[i]);
             if !(least..=most).contains(&counted) {
-                let text = format!("counts {counted} {what} of {most} let in, {least} done");
+                let text = format!("counts {counted} {what} of {most} admitted, {least} done");
                 return Err(text);
             }
         }
@@ -68,7 +68,7 @@ impl World {
         let alive = self.eps.iter().filter(|ep| ep.alive);
         for window in alive.flat_map(|ep| &ep.windows.open) {
             let wrong = |text| format!("window {}: {text}", window.handle);
-            self.check_lets(&window.lets).map_err(wrong)?;
+            self.check_admissions(&window.admissions).map_err(wrong)?;
         }
         for ep in &self.eps {
             let Counted {

@@ -66,7 +66,7 @@ pub(crate) fn remote_request<'a>(
 
 impl World {
     /// Ends an operation without an entry. (Its counter would report it.)
-    pub(crate) fn end_untold(&mut self, e: u32, handle: u32) -> Result<(), String> {
+    pub(crate) fn end_without_entry(&mut self, e: u32, handle: u32) -> Result<(), String> {
         self.end(e, handle)?;
         let now = self.now;
         let ep = &mut self.eps[e as usize];
@@ -296,6 +296,7 @@ impl World {
             capacity,
             multi_min,
             used: 0,
+            order: 0,
         };
         let gone = source.is_some_and(|s| ep.believes_dead(s));
         let matches = ep.plain.post(plain, &self.truth.msgs);

@@ -202,7 +202,7 @@ impl World {
         if end.is_err() || entry {
             return Ok(());
         }
-        self.end_untold(e, handle)
+        self.end_without_entry(e, handle)
     }
 
     fn pieces_over(

@@ -177,6 +177,7 @@ impl World {
             capacity: 0,
             multi_min: None,
             used: 0,
+            order: 0,
         }
     }
 

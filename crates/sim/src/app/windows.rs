@@ -7,7 +7,7 @@
 use crate::app::ops::draw_cuts;
 use crate::truth::memory::{Buffer, OpKind, ReadOp, SCRAP};
 use crate::truth::messages::Put;
-use crate::truth::remote::{Lets, Spot, Wrong, KEY, NONE};
+use crate::truth::remote::{Admissions, Spot, Wrong, KEY, NONE};
 use crate::world::state::World;
 use crate::world::trace::Trace;
 use crate::world::windows::{Place, User, Window, Within};
@@ -159,7 +159,7 @@ impl World {
             taken: 0,
             until: now + rng.one_in(2) as u64 * rng.below(STAY_NS),
             haste: rng.pick(&EARLY_CLOSE_ODDS),
-            lets: Lets::default(),
+            admissions: Admissions::default(),
         });
         let handle = ep.add_op(OpKind::Window, buffer, now, false);
         if self.tracing {
@@ -169,7 +169,7 @@ impl World {
             ep.note(now, Trace::Did(text));
         }
         let at = ep.windows.open.len() - 1;
-        let counters = ep.windows.open[at].lets.counters.clone();
+        let counters = ep.windows.open[at].admissions.counters.clone();
         let region = Region {
             key,
             base,
@@ -255,7 +255,7 @@ impl World {
         ep.end_op(handle, now);
         self.check_lent(e, &buffer)?;
         self.check_left(&window, &buffer)?;
-        self.check_lets(&window.lets)?;
+        self.check_admissions(&window.admissions)?;
         for place in &window.places {
             if let Within::User(user) = place.what {
                 self.close_to(user);
@@ -349,7 +349,7 @@ impl World {
         let entered = self.enter(e, (key, addr, len), User::Put(uid));
         if let Some(data) = put.data.filter(|_| entered.is_some()) {
             let due = &mut self.eps[e as usize].windows.data_due;
-            due.push_back((src, data, put.trails.max(len as usize)));
+            due.push_back((src, data, put.data_after.max(len as usize)));
         }
         let stray = entered.is_some_and(|(window, _)| window != put.window);
         if stray {
@@ -433,11 +433,11 @@ impl World {
         user: User,
     ) -> Option<(u32, u64)> {
         let write = matches!(user, User::Put(_));
-        let lets = self.lets(user);
+        let admission = self.admission_of(user);
         let windows = &mut self.eps[e as usize].windows.open;
         let window = windows.iter_mut().find(|w| w.key == key)?;
         let (from, handle) = (window.admits(addr, len, write)?, window.handle);
-        window.lets.add(lets);
+        window.admissions.add(admission);
         if len == 0 {
             return Some((handle, from));
         }
@@ -449,7 +449,7 @@ impl World {
         if !window.users.contains(&user) {
             window.users.push(user);
         }
-        // Overlapping ranges with a write have undefined contents.
+        // Ranges that overlap a write have undefined contents.
         for other in met {
             if write || matches!(other, User::Put(_)) {
                 self.mark_overlapped(user);

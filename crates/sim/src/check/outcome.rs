@@ -34,6 +34,9 @@ pub struct Outcome {
     pub peer_bytes: u64,
     /// Written fragments, and how many of them had not landed at their reported place.
     pub written: (u64, u64),
+    /// Frames and fields of the next version: skipped by endpoints of this one, read by those that
+    /// pretend to speak it.
+    pub skipped: (u64, u64),
     /// Number of times that a rail's writes and reads were drained.
     pub drained: u64,
     /// Counters of all paths by the index of their local rail.

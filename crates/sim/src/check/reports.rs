@@ -84,8 +84,8 @@ impl World {
             if let Some(at) = self.content.differs(base, bytes) {
                 return Err(format!("wrong byte at {at}"));
             }
-            let multi = matches!(&op.kind, OpKind::Recv(recv) if recv.multi);
-            op.buffer.check(if multi { op.buffer.len() } else { to })?;
+            let more = matches!(&op.kind, OpKind::Recv(recv) if recv.multi || recv.has_parts);
+            op.buffer.check(if more { op.buffer.len() } else { to })?;
             op.buffer.poison(from, to);
         }
         if due.last {
@@ -102,7 +102,7 @@ impl World {
 
     /// Returns an operation's memory to the application.
     pub(crate) fn tear_down_buffer(&mut self, e: u32, handle: u32, buffer: Buffer) {
-        let torn_down = self.eps[e as usize].graveyard.tear_down(handle, buffer);
+        let torn_down = self.eps[e as usize].retired.tear_down(handle, buffer);
         if let Err((handle, text)) = torn_down {
             self.broken(e, format!("{text}, {handle}"));
         }
@@ -146,7 +146,7 @@ impl World {
         let heard = here.last_words.get(&other).copied().unwrap_or(0);
         let since = since.max(heard);
         let late = self.now - since;
-        let bound = self.told_within_ns(here.host, since);
+        let bound = self.declared_within_ns(here.host, since);
         (late <= bound).then_some(()).ok_or_else(|| {
             format!(
                 "operation {handle} outlived its peer by {} ms",
@@ -256,6 +256,7 @@ impl World {
             return Err("entry of a finished receive".into());
         }
         match entry.error {
+            None if entry.flags == flag::MULTI_RECV => self.released(e, handle, entry),
             None | Some(OpError::Truncated) => self.received(e, handle, entry),
             Some(OpError::Cancelled) => self.recv_cancelled(e, handle, entry),
             Some(OpError::PeerDead) => self.recv_failed(e, handle).map(|()| Due::of(entry)),
@@ -428,9 +429,15 @@ impl World {
         let ep = &mut self.eps[e as usize];
         ep.torn_down.push(other);
         ep.plain.tear_down(other, &self.truth.msgs);
+        self.give_back(e, other);
+        let ep = &mut self.eps[e as usize];
         // The death of a peer whose address was never inserted ends no receive from any source.
         let named = ep.addrs.contains_key(&other);
-        for handle in if named { ep.plain.tell() } else { Vec::new() } {
+        for handle in if named {
+            ep.plain.take_reported()
+        } else {
+            Vec::new()
+        } {
             if let Some(recv) = ep.recv_mut(handle) {
                 recv.lost_with_sender = true;
             }
@@ -456,20 +463,6 @@ impl World {
         (known || silent || misled || self.is_cut_off(e, other))
             .then_some(())
             .ok_or(format!("endpoint {other} is called dead, and lives"))
-    }
-
-    /// The truth matched a receive with a message.
-    pub(crate) fn note_match(&mut self, e: u32, found: Match) {
-        self.truth.matches += 1;
-        let msg = &mut self.truth.msgs[found.uid as usize];
-        msg.matched = Some((found.handle, found.room));
-        msg.match_order = self.truth.matches;
-        self.truth.settle(found.uid);
-        let ep = &mut self.eps[e as usize];
-        ep.owed += 1;
-        if let Some(recv) = ep.recv_mut(found.handle) {
-            recv.matches.push((found, false));
-        }
     }
 
     /// Checks that timers do not fire repeatedly without effect.

@@ -49,12 +49,13 @@ fn candidates(setup: &GroupSetup) -> Vec<GroupSetup> {
             s.faults.remove(at);
         });
     }
-    let w = setup.weather;
-    add(w.drop > 0, &|s| s.weather.drop = 0);
-    add(w.duplicate > 0, &|s| s.weather.duplicate = 0);
-    add(w.reorder > 0, &|s| s.weather.reorder = 0);
-    add(w.corrupt > 0, &|s| s.weather.corrupt = 0);
-    add(w.forge > 0, &|s| s.weather.forge = 0);
+    let w = setup.packet_faults;
+    add(w.drop > 0, &|s| s.packet_faults.drop = 0);
+    add(w.duplicate > 0, &|s| s.packet_faults.duplicate = 0);
+    add(w.reorder > 0, &|s| s.packet_faults.reorder = 0);
+    add(w.corrupt > 0, &|s| s.packet_faults.corrupt = 0);
+    add(w.forge > 0, &|s| s.packet_faults.forge = 0);
+    add(w.strangers > 0, &|s| s.packet_faults.strangers = 0);
     add(setup.batch > 1, &|s| s.batch = 1);
     add(setup.gather_ns > 0, &|s| s.gather_ns = 0);
     add(setup.late.is_some(), &|s| s.late = None);

@@ -16,6 +16,8 @@ pub(super) struct Operation {
     pub memory: Vec<u8>,
     pub posted_at: u64,
     pub end: Option<(End, u64)>,
+    /// Times in ns at which new bytes arrived.
+    pub news_at: Vec<u64>,
     /// The operation receives; otherwise it is the root's.
     receives: bool,
 }
@@ -46,6 +48,8 @@ impl Early {
 /// The memory of one member, and its operations.
 #[derive(Debug)]
 pub(super) struct Memory {
+    /// Virtual time in ns.
+    pub now: u64,
     pub operations: Vec<Operation>,
     /// Operations that have not ended.
     pub open: usize,
@@ -75,6 +79,7 @@ fn base(group: u64, broadcast: u64) -> u64 {
 impl Memory {
     pub(super) fn new((me, group): (u16, u64), chunk: u32) -> Memory {
         Memory {
+            now: 0,
             operations: Vec::new(),
             open: 0,
             left_from: None,
@@ -101,6 +106,7 @@ impl Memory {
             memory,
             posted_at: now,
             end: None,
+            news_at: Vec::new(),
             receives,
         });
         self.open += 1;
@@ -238,6 +244,15 @@ impl Memory {
         }
     }
 
+    fn note_news(&mut self, place: Place) {
+        let Place::Posted { handle, .. } = place else {
+            return;
+        };
+        if let Some(operation) = self.operations.get_mut(handle as usize) {
+            operation.news_at.push(self.now);
+        }
+    }
+
     fn make(&mut self, rebuild: &Rebuild, parity: &[u8]) -> Result<(), String> {
         let Rebuild { place, chunk, span } = *rebuild;
         let (from, to, size) = (span.0 as usize, span.1 as usize, self.chunk);
@@ -313,6 +328,7 @@ impl GroupOwner for Memory {
         let lands = self.noted(landed).is_some_and(|landed| landed);
         if lands && right {
             self.keep(place, chunk, bytes);
+            self.note_news(place);
         } else if let Some(early) = self.early.get_mut(&chunk.broadcast) {
             early.remove(at, at + bytes.len());
         }

@@ -8,6 +8,7 @@
 
 mod hunt;
 mod inbox;
+mod keyed;
 mod member;
 mod memory;
 mod net;
@@ -20,4 +21,5 @@ mod world;
 pub use hunt::shrink_group;
 pub use run::{run_group, time_group};
 pub use scale::{group_scale, GroupScaled, BROADCASTS, SCHEMES};
-pub use setup::{GroupFault, GroupSetup, GroupTrouble, GroupWeather, Spec, PIECE_PACKET_MAX};
+pub use setup::{GroupFault, GroupPacketFaults, GroupSetup, GroupTrouble, Spec, PIECE_PACKET_MAX};
+pub use truth::{Silence, Times};

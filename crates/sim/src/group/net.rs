@@ -5,7 +5,7 @@ use super::setup::{GroupSetup, GroupTrouble};
 use crate::base::rng::Rng;
 use crate::network::net::NetStats;
 use marline_checksum::{crc32c, sum, Algorithm};
-use marline_wire::GroupPacket;
+use marline_wire::{GroupPacket, GROUP_HEAD_LEN, GROUP_SEAL_LEN};
 
 /// Bytes of a frame on the wire in addition to the datagram.
 const WIRE_BYTES: u64 = 46;
@@ -15,6 +15,12 @@ const KNOWN_NS: u64 = 2_000_000;
 const FILTER_KNOWN_NS: u64 = 300_000_000;
 /// Bytes that wait for a rail above which a process builds no more packets: the kernel's queue.
 const ROOM_BYTES: u64 = 4 << 20;
+/// Longest time after which a stranger sends a recorded packet: many round trips, and several
+/// broadcasts.
+const REPLAY_NS: u64 = 50_000_000;
+/// Numbers by which the packets of strangers are later than those that they have seen: none of them
+/// has arrived yet.
+const LATER: u64 = 64;
 
 /// The damage of one copy of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +31,8 @@ pub(super) enum Harm {
     Flip(u64),
     /// The packet claims another source, chosen by this number.
     Forge(u64),
+    /// The packet has another payload, a later number, and no right tag.
+    Keyless(u64),
 }
 
 /// Rails and their faults.
@@ -36,6 +44,8 @@ pub(super) struct GroupNet {
     /// Faults that last at present, each with its beginning.
     troubles: Vec<(GroupTrouble, u64)>,
     pub(super) rng: Rng,
+    /// Random numbers of strangers.
+    strangers: Rng,
     pub(super) stats: NetStats,
 }
 
@@ -47,6 +57,7 @@ impl GroupNet {
             free_at: vec![0; setup.procs * (setup.networks + 1)],
             troubles: Vec::new(),
             rng: Rng::new(setup.seed, 41),
+            strangers: Rng::new(setup.seed, 47),
             stats: NetStats::default(),
         }
     }
@@ -159,7 +170,7 @@ impl GroupNet {
         (sent, multicast): (u64, bool),
         len: usize,
     ) -> Vec<(u64, Harm)> {
-        let weather = setup.weather;
+        let packet_faults = setup.packet_faults;
         if network == self.networks {
             return vec![(sent + setup.latency_ns, Harm::None)];
         }
@@ -176,32 +187,65 @@ impl GroupNet {
             return Vec::new();
         }
         let more = setup.hard_of_hearing.filter(|&(who, _)| who == to);
-        if self.rng.ppm(weather.drop + more.map_or(0, |(_, ppm)| ppm)) {
+        if self
+            .rng
+            .ppm(packet_faults.drop + more.map_or(0, |(_, ppm)| ppm))
+        {
             self.stats.dropped += 1;
             return Vec::new();
         }
-        let twice = self.rng.ppm(weather.duplicate);
+        let twice = self.rng.ppm(packet_faults.duplicate);
         self.stats.duplicated += twice as u64;
         let mut copies = Vec::new();
         for _ in 0..1 + twice as u32 {
             let mut at = sent + setup.latency_ns;
-            if self.rng.ppm(weather.reorder) {
+            if self.rng.ppm(packet_faults.reorder) {
                 self.stats.reordered += 1;
-                at += self.rng.below(weather.reorder_ns);
+                at += self.rng.below(packet_faults.reorder_ns);
             }
-            let harm = match self.rng.ppm(weather.corrupt) {
+            let harm = match self.rng.ppm(packet_faults.corrupt) {
                 true => Harm::Flip(self.rng.next()),
                 false => Harm::None,
             };
             self.stats.damaged += (harm != Harm::None) as u64;
             copies.push((at, harm));
         }
-        if self.rng.ppm(weather.forge) {
+        if self.rng.ppm(packet_faults.forge) {
             self.stats.forged += 1;
             let forged = Harm::Forge(self.rng.next());
             copies.push((sent + setup.latency_ns, forged));
         }
+        if self.strangers.ppm(packet_faults.strangers) {
+            self.stats.strange += 1;
+            copies.push(self.of_stranger(sent, setup.latency_ns));
+        }
         copies
+    }
+
+    /// A packet of a stranger that has seen a packet leave: the same packet, later, or one that may
+    /// arrive first.
+    fn of_stranger(&mut self, sent: u64, latency_ns: u64) -> (u64, Harm) {
+        let rng = &mut self.strangers;
+        match rng.one_in(2) {
+            true => (sent + latency_ns + rng.below(REPLAY_NS), Harm::None),
+            false => (sent + rng.below(2 * latency_ns), Harm::Keyless(rng.next())),
+        }
+    }
+}
+
+/// Destination and damage of a copy. Where packets have tags, some forged copies of packets to one
+/// process are true copies that go to another.
+pub(super) fn misdirected(
+    setup: &GroupSetup,
+    (to, multicast): (usize, bool),
+    harm: Harm,
+) -> (usize, Harm) {
+    match harm {
+        Harm::Forge(how) if setup.keyed && !multicast && how % 4 == 0 => {
+            let other = (how >> 8) as usize % setup.procs.max(2);
+            ((to + other) % setup.procs, Harm::None)
+        }
+        _ => (to, harm),
     }
 }
 
@@ -218,14 +262,26 @@ pub(super) fn hurt(bytes: &[u8], harm: Harm) -> Option<Vec<u8>> {
             // Group id, token, member, sender, epoch; and the payload is another.
             let at = [8, 16, 20, 24, 32][how as usize % 5];
             copy[at] ^= 1 + (how >> 8) as u8 % 255;
-            let head_len = u16::from_le_bytes([copy[6], copy[7]]) as usize;
-            copy[head_len..].iter_mut().for_each(|byte| *byte = !*byte);
-            reseal_chunk(&mut copy, head_len);
-            let crc = crc32c(&copy[4..head_len]);
-            copy[..4].copy_from_slice(&crc.to_le_bytes());
+            replace_payload(&mut copy);
+        }
+        Harm::Keyless(how) => {
+            let seal = &mut copy[GROUP_HEAD_LEN..][..GROUP_SEAL_LEN];
+            // (Number and destination are one word, the number in its lower 48 bits.)
+            let word = u64::from_le_bytes(seal.try_into().expect("a word"));
+            seal.copy_from_slice(&(word + 1 + how % LATER).to_le_bytes());
+            replace_payload(&mut copy);
         }
     }
     Some(copy)
+}
+
+/// Inverts payload and tag of a packet, and makes the checksums right.
+fn replace_payload(copy: &mut [u8]) {
+    let head_len = u16::from_le_bytes([copy[6], copy[7]]) as usize;
+    copy[head_len..].iter_mut().for_each(|byte| *byte = !*byte);
+    reseal_chunk(copy, head_len);
+    let crc = crc32c(&copy[4..head_len]);
+    copy[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Makes the sum of a chunk match its payload: an attacker can compute sums, too.

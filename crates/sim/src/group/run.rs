@@ -1,7 +1,7 @@
 //! A seed of groups: played, and the report.
 
 use super::setup::GroupSetup;
-use super::truth;
+use super::truth::{self, Times};
 use super::world::GroupWorld;
 use crate::check::outcome::Outcome;
 use std::fmt::Write;
@@ -15,13 +15,12 @@ pub fn run_group(setup: &GroupSetup, tracing: bool) -> Outcome {
     play(setup, tracing).0
 }
 
-/// Like [`run_group`]; also returns the longest virtual time in ns that a broadcast took from the
-/// moment when all members had begun it and all faults had begun.
-pub fn time_group(setup: &GroupSetup) -> (Outcome, u64) {
-    play(setup, true)
+/// Like [`run_group`]; also returns the longest virtual times of broadcasts.
+pub fn time_group(setup: &GroupSetup) -> (Outcome, Times) {
+    play(setup, false)
 }
 
-fn play(setup: &GroupSetup, tracing: bool) -> (Outcome, u64) {
+fn play(setup: &GroupSetup, tracing: bool) -> (Outcome, Times) {
     let mut world = GroupWorld::new(setup, tracing);
     let played = catch_unwind(AssertUnwindSafe(|| world.play()));
     let played = played.unwrap_or_else(|panic| {
@@ -38,9 +37,12 @@ fn play(setup: &GroupSetup, tracing: bool) -> (Outcome, u64) {
         troubles.insert("groups left", left);
     }
     let messages = setup.groups.iter().map(|g| g.script.len() as u64).sum();
-    let longest_ns = match failure {
-        None => longest_ns(setup, &world),
-        Some(_) => u64::MAX,
+    let times = match failure {
+        None => times(setup, &world),
+        Some(_) => Times {
+            longest_ns: u64::MAX,
+            ..Times::default()
+        },
     };
     let outcome = Outcome {
         seed: setup.seed,
@@ -57,17 +59,23 @@ fn play(setup: &GroupSetup, tracing: bool) -> (Outcome, u64) {
         peer_bytes: 0,
         rails: Vec::new(),
         written: (0, 0),
+        skipped: (0, 0),
         drained: 0,
     };
-    (outcome, longest_ns)
+    (outcome, times)
 }
 
-fn longest_ns(setup: &GroupSetup, world: &GroupWorld<'_>) -> u64 {
-    let groups = setup.groups.iter().enumerate().map(|(group, spec)| {
+fn times(setup: &GroupSetup, world: &GroupWorld<'_>) -> Times {
+    let mut all = Times::default();
+    for (group, spec) in setup.groups.iter().enumerate() {
         let members: Vec<_> = world.members(group).collect();
-        truth::longest_ns(setup, spec, &members)
-    });
-    groups.max().unwrap_or(0)
+        let times = truth::times(setup, spec, &members);
+        all.longest_ns = all.longest_ns.max(times.longest_ns);
+        if times.silence.ns > all.silence.ns {
+            all.silence = times.silence;
+        }
+    }
+    all
 }
 
 fn describe(setup: &GroupSetup, world: &GroupWorld<'_>, text: &str) -> String {

@@ -1,6 +1,6 @@
 //! Large groups: how a broadcast's time, packets and memory grow with the members.
 
-use super::setup::{GroupSetup, GroupWeather};
+use super::setup::{GroupPacketFaults, GroupSetup};
 use super::world::GroupWorld;
 use marline_proto::group::Scheme;
 
@@ -52,9 +52,9 @@ pub fn group_scale(name: &str, members: usize, len: u64, drop: u32) -> GroupScal
         let mut setup = GroupSetup::calm(members, scheme, vec![(0, len); BROADCASTS]);
         setup.packet_ns = 1_000;
         setup.queue_ns = 20_000_000;
-        setup.weather = GroupWeather {
+        setup.packet_faults = GroupPacketFaults {
             drop,
-            ..GroupWeather::default()
+            ..GroupPacketFaults::default()
         };
         setup
     };
@@ -77,7 +77,7 @@ pub fn group_scale(name: &str, members: usize, len: u64, drop: u32) -> GroupScal
 
 /// Measures single broadcasts, each in a world of its own.
 fn latency(setup: &GroupSetup) -> GroupScaled {
-    let tries = if setup.weather.drop > 0 { 10 } else { 1 };
+    let tries = if setup.packet_faults.drop > 0 { 10 } else { 1 };
     let (mut sum, mut row) = (0, GroupScaled::default());
     for seed in 0..tries {
         let mut setup = setup.clone();

@@ -1,9 +1,7 @@
 //! Setups of a group simulation, drawn from a seed.
 
 use crate::base::rng::Rng;
-#[cfg(feature = "mutation")]
-use marline_proto::group::GroupMutation;
-use marline_proto::group::Scheme;
+use marline_proto::group::{GroupMutation, Scheme};
 
 const MS: u64 = 1_000_000;
 /// Bytes of the packet with a piece of a chunk: the least that any path takes, so that pieces pass
@@ -12,7 +10,7 @@ pub const PIECE_PACKET_MAX: usize = 548;
 
 /// Faults of packets, each in parts per million.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct GroupWeather {
+pub struct GroupPacketFaults {
     /// The packet is lost on the way to one receiver.
     pub drop: u32,
     /// Delivered twice.
@@ -25,6 +23,9 @@ pub struct GroupWeather {
     pub corrupt: u32,
     /// A forgery follows the packet: the same with another group, token, epoch or sender.
     pub forge: u32,
+    /// In a job with a key: a stranger without it sends the packet again, or another one with the
+    /// packet's head and number.
+    pub strangers: u32,
 }
 
 /// A fault that lasts for a while, or for good.
@@ -108,7 +109,7 @@ pub struct GroupSetup {
     /// Rails of each process.
     pub networks: usize,
     /// Chunks that leave on one rail before the next rail's turn.
-    pub lane_run: u32,
+    pub chunks_per_turn: u32,
     /// Settings of each group; see [`marline_proto::group::GroupConfig`].
     pub copy_max: u64,
     /// See `copy_max`.
@@ -132,8 +133,10 @@ pub struct GroupSetup {
     pub gather_ns: u64,
     /// Time in ns: a packet is lost if receiving it would take longer.
     pub queue_ns: u64,
+    /// Packets have tags by a key, as in a job with a key.
+    pub keyed: bool,
     /// Faults of packets.
-    pub weather: GroupWeather,
+    pub packet_faults: GroupPacketFaults,
     /// A process that loses more packets, and how many.
     pub hard_of_hearing: Option<(usize, u32)>,
     /// Troubles.
@@ -164,7 +167,7 @@ impl GroupSetup {
             }],
             chunk: 1_344,
             networks: 1,
-            lane_run: 1,
+            chunks_per_turn: 1,
             copy_max: 65_536,
             early_max: 4 << 20,
             keep_max: 4 << 20,
@@ -176,7 +179,8 @@ impl GroupSetup {
             batch: 1,
             gather_ns: 0,
             queue_ns: 10 * MS,
-            weather: GroupWeather::default(),
+            keyed: false,
+            packet_faults: GroupPacketFaults::default(),
             hard_of_hearing: None,
             faults: Vec::new(),
             late: None,
@@ -201,7 +205,7 @@ impl GroupSetup {
         let mut setup = GroupSetup::calm(procs, Scheme::NACK, Vec::new());
         setup.seed = seed;
         setup.networks = networks;
-        setup.lane_run = [1, 1, 8, 45][(seed % 4) as usize];
+        setup.chunks_per_turn = [1, 1, 8, 45][(seed % 4) as usize];
         setup.chunk = rng.pick(&[200, 1_344, 1_344, 8_000, 32_000]);
         setup.copy_max = rng.pick(&[0, 3_000, 65_536]);
         let chunk = setup.chunk as u64;
@@ -217,7 +221,7 @@ impl GroupSetup {
         let mut batches = Rng::new(seed, 42);
         setup.batch = batches.pick(&[1, 8, 64]);
         setup.gather_ns = batches.pick(&[0, 5_000, 50_000]);
-        setup.weather(&mut rng);
+        setup.draw_packet_faults(&mut rng);
         let count = if rng.one_in(4) { 2 } else { 1 };
         let lasting = setup.faults(&mut rng);
         setup.groups = (0..count)
@@ -227,7 +231,28 @@ impl GroupSetup {
             setup.flood(&mut batches);
         }
         setup.datagrams_lost(&mut Rng::new(seed, 44));
+        setup.keyed = Rng::new(seed, 45).one_in(2);
+        setup.strangers(&mut Rng::new(seed, 46));
         setup
+    }
+
+    /// Draws strangers in two thirds of the jobs with a key. Without one, strangers can do harm.
+    fn strangers(&mut self, rng: &mut Rng) {
+        if self.keyed {
+            self.packet_faults.strangers = rng.pick(&[0, 1_000, 50_000]);
+        }
+    }
+
+    /// Returns whether this mistake is made.
+    #[cfg(feature = "mutation")]
+    pub(super) fn errs(&self, mutation: GroupMutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    /// Returns false: this build has no mutations.
+    #[cfg(not(feature = "mutation"))]
+    pub(super) fn errs(&self, _: GroupMutation) -> bool {
+        false
     }
 
     /// Draws faults that lose one process's datagrams, for a while or for good.
@@ -272,19 +297,20 @@ impl GroupSetup {
             spec.depth = rng.range(65, 100) as usize;
             spec.pause_ns = rng.pick(&[0, 0, MS / 4]);
         }
-        self.weather.corrupt = rng.pick(&[30_000, 200_000]);
+        self.packet_faults.corrupt = rng.pick(&[30_000, 200_000]);
         (self.batch, self.gather_ns) = (64, rng.pick(&[0, 50_000, 200_000]));
     }
 
-    fn weather(&mut self, rng: &mut Rng) {
+    fn draw_packet_faults(&mut self, rng: &mut Rng) {
         let mut some = |choices: &[u32]| if rng.one_in(2) { rng.pick(choices) } else { 0 };
-        self.weather = GroupWeather {
+        self.packet_faults = GroupPacketFaults {
             drop: some(&[1_000, 10_000, 50_000, 200_000]),
             duplicate: some(&[10_000, 100_000]),
             reorder: some(&[10_000, 200_000]),
             reorder_ns: [100_000, 5 * MS][some(&[1]) as usize],
             corrupt: some(&[1_000, 30_000]),
             forge: some(&[1_000, 50_000]),
+            strangers: 0,
         };
         if rng.one_in(4) {
             self.hard_of_hearing = Some((rng.below(self.procs as u64) as usize, 200_000));
@@ -346,6 +372,12 @@ impl GroupSetup {
         let muted = self.faults.iter();
         let muted = muted.filter(|f| f.what == all && f.to_ns == u64::MAX);
         muted.map(|f| f.from_ns).min()
+    }
+
+    /// Returns whether a process has not started yet.
+    pub fn is_unstarted(&self, proc: usize, now_ns: u64) -> bool {
+        let late = self.late.filter(|_| self.born);
+        late.is_some_and(|(who, at_ns)| who == proc && now_ns < at_ns)
     }
 
     /// When a process dies.

@@ -10,6 +10,9 @@ const SLACK_NS: u64 = 100_000_000;
 /// Time in which members find out that the network no longer carries multicast, even if reminders
 /// are lost.
 const FOUND_OUT_NS: u64 = 500_000_000;
+/// Longest time without news of a broadcast that a member lacks: the promise of
+/// `docs/multicast.md`.
+const SILENCE_NS: u64 = 1_000_000_000;
 
 /// Checks that a member's memory is within its bounds.
 pub(super) fn bounds(setup: &GroupSetup, spec: &Spec, member: &Member) -> Result<(), String> {
@@ -89,20 +92,72 @@ fn settled_at(setup: &GroupSetup) -> u64 {
     times.max().unwrap_or(0)
 }
 
+/// Virtual times in ns of the broadcasts of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// The longest that a broadcast took from the moment when all members had begun it and all
+    /// faults had begun.
+    pub longest_ns: u64,
+    /// The longest in which a member that lacked some of such a broadcast got nothing of it.
+    pub silence: Silence,
+}
+
+/// A time in which a member got nothing of a broadcast.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silence {
+    /// Number of the member.
+    pub member: u16,
+    /// Number of the operation.
+    pub broadcast: usize,
+    /// Virtual time at which it began, in ns.
+    pub from_ns: u64,
+    /// Its length in ns.
+    pub ns: u64,
+}
+
 /// The longest time that a broadcast took. It begins when all members have begun the broadcast and
 /// have the root's previous one, and all faults are there; it ends when all members have the
 /// broadcast. For runs in which everything has ended.
-pub(super) fn longest_ns(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> u64 {
+pub(super) fn times(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> Times {
     let ended = |member: &Member, n: usize| member.memory.operations[n].end.map_or(0, |end| end.1);
-    let (mut longest, mut before) = (0, vec![0; spec.members.len()]);
+    let (mut times, mut before) = (Times::default(), vec![0; spec.members.len()]);
     for (n, &(root, _)) in spec.script.iter().enumerate() {
         let begun = members.iter().map(|member| begins_at(spec, member, n));
         let all_begun = begun.max().unwrap_or(0).max(settled_at(setup));
         let all_have = members.iter().map(|member| ended(member, n)).max();
         let all_have = all_have.unwrap_or(0);
         let previous = &mut before[root as usize];
-        longest = longest.max(all_have.saturating_sub(all_begun.max(*previous)));
-        *previous = all_have;
+        let from = all_begun.max(*previous);
+        times.longest_ns = times.longest_ns.max(all_have.saturating_sub(from));
+        for member in members.iter().filter(|member| member.me != root) {
+            let silence = silence(member, n, from);
+            if silence.ns > times.silence.ns {
+                times.silence = silence;
+            }
+        }
+        *previous = all_have.max(*previous);
+    }
+    times
+}
+
+/// The longest time after `from` in which nothing new of a broadcast arrived at a member that
+/// lacked some of it.
+fn silence(member: &Member, n: usize, from: u64) -> Silence {
+    let operation = &member.memory.operations[n];
+    let news = operation.news_at.iter().copied();
+    let news = news.chain(operation.end.map(|end| end.1));
+    let mut longest = Silence {
+        member: member.me,
+        broadcast: n,
+        from_ns: from,
+        ns: 0,
+    };
+    let mut last = from;
+    for at in news.filter(|&at| at > from) {
+        if at - last > longest.ns {
+            (longest.from_ns, longest.ns) = (last, at - last);
+        }
+        last = at;
     }
     longest
 }
@@ -125,7 +180,28 @@ pub(super) fn verdict(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> R
             ));
         }
     }
+    if !deaths {
+        no_silence(setup, spec, members)?;
+    }
     found_out(setup, spec, members)
+}
+
+/// Checks that no member that lacks some of a broadcast waits for longer than [`SILENCE_NS`] for
+/// more of it, whatever the fault.
+fn no_silence(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> Result<(), String> {
+    let Silence {
+        member,
+        broadcast,
+        from_ns,
+        ns,
+    } = times(setup, spec, members).silence;
+    match ns < SILENCE_NS {
+        true => Ok(()),
+        false => Err(format!(
+            "member {member}: nothing of operation {broadcast} arrived for {} ms from {from_ns} ns",
+            ns / 1_000_000
+        )),
+    }
 }
 
 /// Checks that a network without multicast was left.
@@ -134,7 +210,7 @@ fn found_out(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> Result<(),
         return Ok(());
     };
     // Lost answers delay the departure, so it is not checked on lossy networks.
-    let rough = setup.weather.drop.max(setup.weather.corrupt) > 10_000;
+    let rough = setup.packet_faults.drop.max(setup.packet_faults.corrupt) > 10_000;
     if rough || setup.hard_of_hearing.is_some() {
         return Ok(());
     }

@@ -1,14 +1,16 @@
 //! The world of a group simulation: processes, packets in flight, time.
 
 use super::inbox::{Inbox, Parcel};
-use super::member::Member;
-use super::net::{hurt, GroupNet};
+use super::keyed::Keyed;
+use super::member::{endpoint, Member};
+use super::net::{hurt, misdirected, GroupNet};
 use super::setup::{GroupSetup, GroupTrouble, Spec};
 use super::truth;
 use crate::base::rng::Rng;
 use marline_checksum::crc32c;
 use marline_proto::group::{
-    Content, Group, GroupConfig, Identity, Packet, To, Word, PIGGYBACK_LEN,
+    Content, Frame, Group, GroupConfig, GroupMutation, Identity, Packet, RoundRobin, To,
+    PIGGYBACK_LEN,
 };
 use marline_wire::{GroupHead, GroupPacket, CHUNK_HEAD_LEN};
 use std::borrow::Cow;
@@ -48,6 +50,7 @@ struct Process {
     members: Vec<Option<Member>>,
     wake_at: u64,
     inbox: Inbox,
+    turns: RoundRobin,
     rng: Rng,
 }
 
@@ -68,11 +71,6 @@ pub(super) struct GroupWorld<'a> {
     pub trace: Option<Vec<String>>,
 }
 
-/// The endpoint of a process.
-fn endpoint(proc: usize) -> (u64, u32) {
-    (proc as u64 * 2 + 1, 3)
-}
-
 impl<'a> GroupWorld<'a> {
     pub fn new(setup: &'a GroupSetup, tracing: bool) -> GroupWorld<'a> {
         let process = |proc: usize| Process {
@@ -80,6 +78,7 @@ impl<'a> GroupWorld<'a> {
             members: setup.groups.iter().map(|_| None).collect(),
             wake_at: u64::MAX,
             inbox: Inbox::default(),
+            turns: RoundRobin::default(),
             rng: Rng::new(setup.seed, 1_000 + proc as u64),
         };
         let mut world = GroupWorld {
@@ -132,7 +131,7 @@ impl<'a> GroupWorld<'a> {
             early_max: setup.early_max,
             keep_max: setup.keep_max,
             networks: setup.networks as u8,
-            lane_run: setup.lane_run,
+            chunks_per_turn: setup.chunks_per_turn,
             round_trip_ns: setup.round_trip_ns,
             chunk_ns: if setup.paced { wire_ns } else { 0 },
             scheme: spec.scheme,
@@ -151,7 +150,14 @@ impl<'a> GroupWorld<'a> {
             network: 0,
             flags: 0,
         };
-        Member::new(Group::new(cfg, who), head, setup.chunk, ready_at)
+        let believes_all = setup.errs(GroupMutation::IgnoreTag);
+        let keyed = setup
+            .keyed
+            .then(|| Keyed::new(&head, &who.members, believes_all));
+        Member {
+            keyed,
+            ..Member::new(Group::new(cfg, who), head, setup.chunk, ready_at)
+        }
     }
 
     fn plan(&mut self, at: u64, what: Happening) {
@@ -314,9 +320,9 @@ impl<'a> GroupWorld<'a> {
     /// Queues a packet until its process has time for it; or drops it if there is no room.
     fn queue(&mut self, to: usize, parcel: Parcel) -> Result<(), String> {
         let (now, setup) = (self.now, self.setup);
-        let unborn = self.is_unborn(to);
+        let unstarted = setup.is_unstarted(to, now);
         let process = &mut self.processes[to];
-        if !process.alive || unborn {
+        if !process.alive || unstarted {
             self.net.stats.nobody += 1;
             return Ok(());
         }
@@ -367,7 +373,8 @@ impl<'a> GroupWorld<'a> {
         let mut members = process.members.iter_mut().flatten();
         let ours = |m: &&mut Member| packets.peek().is_some_and(|p| m.group.is_for(&p.head));
         let member = members.find(ours);
-        let taken = member.map_or(0, |member| member.take_batch(now, packets));
+        let taken = member.map(|member| member.take_batch(now, packets));
+        let taken = taken.transpose()?.unwrap_or(0);
         self.pump(to)?;
         Ok(taken)
     }
@@ -383,11 +390,16 @@ impl<'a> GroupWorld<'a> {
         let waits = due && process.inbox.backlog.must_read_first();
         let read_at = process.inbox.next_at().filter(|_| waits).unwrap_or(0);
         let mut next = u64::MAX;
-        for group in 0..self.setup.groups.len() {
+        let order = self.processes[proc].turns.order(self.setup.groups.len());
+        for group in order {
             let Some(mut member) = self.processes[proc].members[group].take() else {
                 continue;
             };
+            let had_room = self.net.room_at(self.setup, proc) <= now;
             let pumped = self.pump_member(proc, group, &mut member, !waits);
+            if had_room && self.net.room_at(self.setup, proc) > now {
+                self.processes[proc].turns.took_last_room(group);
+            }
             let deadline = self.due_at(proc, &member);
             let spec = &self.setup.groups[group];
             let posts = member.memory.operations.len() < spec.script.len()
@@ -409,12 +421,6 @@ impl<'a> GroupWorld<'a> {
         Ok(())
     }
 
-    /// Returns whether the process has not started yet.
-    fn is_unborn(&self, proc: usize) -> bool {
-        let late = self.setup.late.filter(|_| self.setup.born);
-        late.is_some_and(|(who, at)| who == proc && self.now < at)
-    }
-
     /// Time of a member's next work. Due work waits while a rail has no room.
     fn due_at(&self, proc: usize, member: &Member) -> u64 {
         let deadline = member.group.next_deadline().unwrap_or(u64::MAX);
@@ -434,7 +440,7 @@ impl<'a> GroupWorld<'a> {
         may_time: bool,
     ) -> Result<(), String> {
         let (now, spec) = (self.now, &self.setup.groups[group]);
-        if self.is_unborn(proc) {
+        if self.setup.is_unstarted(proc, now) {
             return Ok(());
         }
         if may_time && member.is_due(now) {
@@ -556,12 +562,13 @@ impl<'a> GroupWorld<'a> {
     fn deliver(&mut self, way: (usize, usize, usize), how: (u64, bool), bytes: &Rc<Vec<u8>>) {
         let len = self.datagram_len(bytes);
         for (at, harm) in self.net.arrive(self.setup, way, how, len) {
+            let (to, harm) = misdirected(self.setup, (way.1, how.1), harm);
             let parcel = Parcel {
                 flow: (way.0, way.2, how.1),
                 bytes: bytes.clone(),
                 harm,
             };
-            self.plan(at, Happening::Packet { to: way.1, parcel });
+            self.plan(at, Happening::Packet { to, parcel });
         }
     }
 
@@ -571,7 +578,7 @@ impl<'a> GroupWorld<'a> {
             return bytes.len();
         }
         let packet = GroupPacket::parse(bytes, crc32c);
-        let probes = packet.is_ok_and(|packet| packet.words().any(|word| word == Word::Probe));
+        let probes = packet.is_ok_and(|packet| packet.frames().any(|frame| frame == Frame::Probe));
         match probes {
             true => bytes.len() + self.setup.chunk as usize + CHUNK_HEAD_LEN + PIGGYBACK_LEN,
             false => bytes.len(),

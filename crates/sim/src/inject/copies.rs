@@ -190,7 +190,7 @@ struct Injection {
 fn node(plan: &Plan, which: u64) -> Node {
     let cfg = Config {
         algorithm: plan.algorithm as u8,
-        algorithms: Algorithm::BY_TRUST,
+        algorithms: Algorithm::BY_TRUST_UNKEYED,
         seeing_order: Algorithm::SEEING_ORDER,
         ..Config::default()
     };

@@ -246,11 +246,11 @@ pub fn theory(algorithm: Algorithm, how: How, bytes: usize) -> Theory {
     let (column, wide) = (one_column(bits, 32.0), one_column(bits, 64.0));
     let crc = matches!(algorithm, A::Crc64Nvme | A::Crc32c);
     match (algorithm, how) {
-        // A stale first page is a complete earlier packet.
+        // A first page left over from an earlier packet may be that whole packet.
         (A::None, How::Page) | (A::SuperFast, _) => Unknown,
         (A::None, _) => Always,
         // Not certain: a word may cancel its neighbour's change.
-        (A::Crc64Nh, _) => Hash(64),
+        (A::Crc64Nh | A::Aegis, _) => Hash(64),
         (_, How::Flips(1)) => Never,
         (_, How::Flips(2 | 3) | How::SameColumn | How::TopBits | How::Stride) if crc => Never,
         (A::Crc64Nvme, How::Burst(32 | 64)) | (A::Crc32c, How::Burst(32)) => Never,

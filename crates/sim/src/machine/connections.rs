@@ -49,7 +49,7 @@ pub(crate) struct Connections {
     /// Stuck unreliable connections, with the number of earlier breaks.
     pub stuck: BTreeMap<Way, u32>,
     /// Connections closed by idle eviction.
-    pub rest: Eviction,
+    pub eviction: Eviction,
     /// Reads in flight, by the event of their next step.
     pub reads: BTreeMap<u64, Reading>,
     /// Reads whose answers do not arrive.
@@ -88,10 +88,10 @@ impl Evictions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Work in progress is being completed.
-    Parting,
+    Draining,
     Evicted,
     /// The connection is being re-established.
-    Waking,
+    Reconnecting,
 }
 
 /// A connection closed by idle eviction, or about to be.

@@ -74,7 +74,7 @@ impl Links for SimTx {
 
     fn silent(&mut self, _: LinkId) {
         if self.silence.note(self.machine.peek_now()) {
-            self.machine.wires().tells.push(self.rail);
+            self.machine.wires().announcing.push(self.rail);
             self.machine.stir();
         }
     }
@@ -404,7 +404,7 @@ impl RailRx for SimRx {
         if port.inbox.is_empty() {
             return 0;
         }
-        let (count, tells) = (port.run_length(), port.tells_segment);
+        let (count, reports) = (port.run_length(), port.reports_segment);
         let Some((_, mut bytes)) = port.inbox.pop_front() else {
             return 0;
         };
@@ -432,12 +432,12 @@ impl RailRx for SimRx {
             link: None,
             from: RailAddr::NONE,
             bytes: &bytes,
-            segment: if tells { first } else { 0 },
+            segment: if reports { first } else { 0 },
             beside: 0,
             missing: 0,
         });
         self.0.keep(bytes);
-        if tells {
+        if reports {
             count
         } else {
             1

@@ -39,7 +39,7 @@ pub struct Wires {
     /// Connections to replace: rail and address.
     pub remakes: Vec<(usize, RailAddr)>,
     /// Rails that announce their address to neighbours.
-    pub tells: Vec<usize>,
+    pub announcing: Vec<usize>,
 }
 
 impl Wires {
@@ -59,8 +59,10 @@ pub struct Machine {
     log: Mutex<Log>,
     // Copies of counts that most calls read without the lock.
     taken: AtomicU64,
+    /// Number of events of rails that the engine has read.
+    events: AtomicU64,
     waiting: AtomicBool,
-    told: AtomicBool,
+    news: AtomicBool,
     stirred: AtomicBool,
 }
 
@@ -79,12 +81,13 @@ impl Machine {
                 pulls: Vec::new(),
                 dials: Vec::new(),
                 remakes: Vec::new(),
-                tells: Vec::new(),
+                announcing: Vec::new(),
             }),
             log: Mutex::default(),
             taken: AtomicU64::new(0),
+            events: AtomicU64::new(0),
             waiting: AtomicBool::new(false),
-            told: AtomicBool::new(false),
+            news: AtomicBool::new(false),
             stirred: AtomicBool::new(false),
         })
     }
@@ -125,6 +128,11 @@ impl Machine {
         self.taken.load(Relaxed)
     }
 
+    /// Number of events of rails that the engine has read.
+    pub fn events(&self) -> u64 {
+        self.events.load(Relaxed)
+    }
+
     /// True if packets wait to be received.
     pub fn waiting(&self) -> bool {
         self.waiting.load(Relaxed)
@@ -148,9 +156,9 @@ impl Machine {
     }
 
     /// Queues an error for the engine.
-    pub fn tell(&self, wires: &mut Wires, rail: usize, event: News) {
+    pub fn queue_event(&self, wires: &mut Wires, rail: usize, event: News) {
         wires.ports[rail].news.push_back(event);
-        self.told.store(true, Relaxed);
+        self.news.store(true, Relaxed);
     }
 
     /// Drops all packets that wait to be received.
@@ -168,13 +176,13 @@ impl Machine {
 
     /// The next queued error of a rail.
     pub(crate) fn next_event(&self, rail: usize) -> Option<News> {
-        if !self.told.load(Relaxed) {
+        if !self.news.load(Relaxed) {
             return None;
         }
         let mut wires = self.wires();
         let event = wires.ports[rail].news.pop_front();
         let more = wires.ports.iter().any(|p| !p.news.is_empty());
-        self.told.store(more, Relaxed);
+        self.news.store(more, Relaxed);
         let port = &mut wires.ports[rail];
         match event {
             Some(News::Rail(RailEvent::Done(token))) => {
@@ -184,6 +192,7 @@ impl Machine {
             Some(News::Rail(RailEvent::Pulled(token, _))) => port.took(token),
             _ => {}
         }
+        self.events.fetch_add(event.is_some().into(), Relaxed);
         event
     }
 

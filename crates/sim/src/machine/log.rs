@@ -24,10 +24,10 @@ pub enum Entry {
     /// A send or remote write ended: context, result.
     Sent(usize, Result<(), OpError>),
     /// The data of a remote write (by context) follows.
-    Trails(usize),
+    DataFollows(usize),
     /// An operation in parts, or of zero bytes, on this endpoint's memory ended: its peer reports
     /// the region's key.
-    TellsOver(u32, u64),
+    PartsDone(u32, u64),
     /// A completion entry for a queue.
     Completed(Completion),
 }

@@ -17,7 +17,7 @@ pub const WIRE_BYTES: u64 = 46;
 /// Longest one-part packet on unreliable InfiniBand connections, in bytes.
 pub const UC_MTU: usize = 1_024;
 
-/// Segments per super-packet (design rule 8).
+/// Segments per super-packet, as in the UDP rail.
 const SEGMENTS_MAX: usize = 64;
 
 /// Interval of checks on a hung queue.
@@ -71,7 +71,7 @@ pub struct Port {
     pub(crate) registered_max: usize,
     queue_ns: u64,
     merges: bool,
-    pub(crate) tells_segment: bool,
+    pub(crate) reports_segment: bool,
     pub(crate) uc: bool,
 }
 
@@ -91,7 +91,7 @@ pub struct PortSpec {
     /// True if the rail delivers runs of packets at once (GRO).
     pub merges: bool,
     /// True if the rail reports the segment length.
-    pub tells_segment: bool,
+    pub reports_segment: bool,
     /// True if the rail accepts super-packets (GSO).
     pub segments: bool,
     /// True if the rail's links are connections.
@@ -158,7 +158,7 @@ impl Port {
             registered_max: spec.registered_max,
             queue_ns: spec.queue_ns,
             merges: spec.merges,
-            tells_segment: spec.tells_segment,
+            reports_segment: spec.reports_segment,
             uc: spec.uc,
         }
     }

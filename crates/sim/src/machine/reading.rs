@@ -40,5 +40,5 @@ pub(crate) struct Answer {
     /// True if the data arrives.
     pub lands: bool,
     /// True if the reader gets a report.
-    pub tells: bool,
+    pub reports: bool,
 }

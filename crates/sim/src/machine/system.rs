@@ -78,6 +78,7 @@ impl Watch for SimWatch {
             | Event::RpcArrived { peer, .. }
             | Event::Pulled { peer, .. }
             | Event::PeerMismatch { peer, .. }
+            | Event::PeerVersions { peer, .. }
             | Event::PathChanged { peer, .. } => peer,
             _ => return,
         };
@@ -91,15 +92,15 @@ impl Watch for SimWatch {
         self.0.log().entries.push(Entry::Sent(context, end));
     }
 
-    fn trails(&mut self, context: usize) {
+    fn data_follows(&mut self, context: usize) {
         self.0.stir();
-        self.0.log().entries.push(Entry::Trails(context));
+        self.0.log().entries.push(Entry::DataFollows(context));
     }
 
-    fn tells_over(&mut self, node: &Node, peer: PeerId, key: u64) {
+    fn parts_done(&mut self, node: &Node, peer: PeerId, key: u64) {
         let who = node.peer_address(peer).map_or(u32::MAX, |a| index_of(a.id));
         self.0.stir();
-        self.0.log().entries.push(Entry::TellsOver(who, key));
+        self.0.log().entries.push(Entry::PartsDone(who, key));
     }
 
     fn may_share(&mut self, joins: bool) {

@@ -1,6 +1,7 @@
 //! Damage to remote writes.
 
 use crate::base::rng::Rng;
+use crate::network::sums::replace;
 
 /// Bytes lost together between adapter and memory.
 const LINE: usize = 64;
@@ -12,6 +13,8 @@ pub(crate) enum WriteDamage {
     Whole,
     /// Some bits flip.
     Flips,
+    /// Others with the same sum, if that is a CRC without a key.
+    Replaced,
     /// One cache line keeps its old contents.
     Line,
     /// Only this many bytes land.
@@ -33,6 +36,11 @@ pub(crate) fn put(
             let after = (line + LINE).min(bytes.len());
             to(0, &bytes[..line])?;
             to(after, &bytes[after..])
+        }
+        WriteDamage::Replaced => {
+            let mut other = bytes.to_vec();
+            replace(&mut other, rng);
+            to(0, &other)
         }
         WriteDamage::Flips => {
             let mut wrong = bytes.to_vec();

@@ -6,3 +6,4 @@ pub(crate) mod forge;
 pub(crate) mod hurt;
 pub(crate) mod net;
 pub(crate) mod strangers;
+pub(crate) mod sums;

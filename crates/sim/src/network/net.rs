@@ -69,7 +69,7 @@ pub struct NetStats {
     /// Packets on forgotten flows and connections.
     pub forgotten: u64,
     /// Neighbour requests answered by a rail's announcement.
-    pub told: u64,
+    pub announced: u64,
     /// Packets given to streams.
     pub streamed: u64,
     /// Lost with a broken stream.
@@ -109,7 +109,7 @@ pub struct NetStats {
     /// Connections closed by idle eviction.
     pub evicted: u64,
     /// Connections re-established after idle eviction.
-    pub woken: u64,
+    pub reconnected: u64,
     /// Batches that waited for reconnection.
     pub held: u64,
 }
@@ -134,7 +134,7 @@ impl NetStats {
         self.nobody += o.nobody;
         self.refused += o.refused;
         self.forgotten += o.forgotten;
-        self.told += o.told;
+        self.announced += o.announced;
         self.streamed += o.streamed;
         self.broken += o.broken;
         self.direct += o.direct;
@@ -154,7 +154,7 @@ impl NetStats {
         self.remade += o.remade;
         self.connected += o.connected;
         self.evicted += o.evicted;
-        self.woken += o.woken;
+        self.reconnected += o.reconnected;
         self.held += o.held;
     }
 }
@@ -198,7 +198,7 @@ pub struct Net {
     rate: Vec<u64>,
     queue_ns: u64,
     /// Packet faults.
-    pub weather: PacketFaults,
+    pub packet_faults: PacketFaults,
     /// Pairs of rails of which the first one's kernel waits for the second's link address; nothing
     /// leaves meanwhile.
     pub(crate) unknown: BTreeSet<Way>,
@@ -228,7 +228,7 @@ impl Net {
             latency_ns: setup.latency_ns.clone(),
             rate: setup.rate.clone(),
             queue_ns: setup.queue_ns,
-            weather: setup.weather,
+            packet_faults: setup.packet_faults,
             unknown: BTreeSet::new(),
             severed: BTreeMap::new(),
             rng: Rng::new(setup.seed, 2),
@@ -254,7 +254,7 @@ impl Net {
             self.stats.overflowed += 1;
             return LOST;
         }
-        if let Some(&(mtu, told)) = [a, b]
+        if let Some(&(mtu, notified)) = [a, b]
             .iter()
             .flat_map(|&p| &self.ports[p].mtus)
             .filter(|m| datagram > m.0 && !stream)
@@ -263,7 +263,7 @@ impl Net {
             self.stats.too_big += 1;
             return Fate {
                 copies: [None; 2],
-                too_big: told.then_some(mtu),
+                too_big: notified.then_some(mtu),
             };
         }
         if !held && self.is_cut(from, to) {
@@ -286,10 +286,10 @@ impl Net {
         }
         let mut fate = LOST;
         fate.copies[0] = self.copy(now, sent + slow, a, b, from.1, len);
-        if self.rng.ppm(self.weather.duplicate) {
+        if self.rng.ppm(self.packet_faults.duplicate) {
             self.stats.duplicated += 1;
             fate.copies[1] = self.copy(now, sent + slow, a, b, from.1, len);
-        } else if self.rng.ppm(self.weather.forge) {
+        } else if self.rng.ppm(self.packet_faults.forge) {
             self.stats.forged += 1;
             let copy = self.copy(now, sent + slow, a, b, from.1, len);
             fate.copies[1] = copy.map(|(at, _)| (at, Damage::Forged));
@@ -299,7 +299,7 @@ impl Net {
 
     /// Draws whether a connection breaks without a visible reason.
     pub(crate) fn breaks_connection(&mut self) -> bool {
-        self.rng.ppm(self.weather.breaks)
+        self.rng.ppm(self.packet_faults.breaks)
     }
 
     /// Returns whether the network carries nothing from one rail to the other.
@@ -322,7 +322,7 @@ impl Net {
         let (pa, pb) = (&self.ports[a], &self.ports[b]);
         let grays = || pa.grays.iter().chain(&pb.grays);
         let leaks = pa.leaks[0].iter().chain(&pb.leaks[1]).sum::<u32>();
-        let ppm = self.weather.drop + leaks + grays().map(|g| g.0).sum::<u32>();
+        let ppm = self.packet_faults.drop + leaks + grays().map(|g| g.0).sum::<u32>();
         (ppm.min(950_000), grays().map(|g| g.1).sum())
     }
 
@@ -419,7 +419,7 @@ impl Net {
         let carried = Carried {
             arrives,
             drop_ppm,
-            hurt_ppm: (damages + self.weather.corrupt_payload).min(1_000_000),
+            hurt_ppm: (damages + self.packet_faults.corrupt_payload).min(1_000_000),
             lie,
         };
         (leaves, carried)
@@ -435,14 +435,14 @@ impl Net {
         rail: usize,
         len: usize,
     ) -> Option<(u64, Damage)> {
-        let weather = self.weather;
+        let packet_faults = self.packet_faults;
         let mut at = sent + self.latency_ns[rail];
-        if weather.jitter_ns > 0 {
-            at += self.rng.below(weather.jitter_ns);
+        if packet_faults.jitter_ns > 0 {
+            at += self.rng.below(packet_faults.jitter_ns);
         }
-        if self.rng.ppm(weather.reorder) {
+        if self.rng.ppm(packet_faults.reorder) {
             self.stats.reordered += 1;
-            at += self.rng.below(weather.reorder_ns);
+            at += self.rng.below(packet_faults.reorder_ns);
         } else if !self.last.is_empty() {
             let pair = a * self.ports.len() + b;
             at = at.max(self.last[pair]);
@@ -461,7 +461,7 @@ impl Net {
 
     /// Draws the damage to a packet; `rot`: damage by its rails in parts per million.
     fn damage(&mut self, len: usize, rot: u32) -> Damage {
-        let w = self.weather;
+        let w = self.packet_faults;
         let damage = if rot > 0 && self.rng.ppm(rot) {
             // The position of the damaged bit decides: usually it is in the payload. (A head has
             // about 100 bytes.)
@@ -543,11 +543,11 @@ impl Net {
                 host,
                 rail,
                 mtu,
-                told,
+                notified,
             } => {
                 toggle(
                     &mut self.ports[host * rails + rail].mtus,
-                    (mtu, told),
+                    (mtu, notified),
                     starts,
                 );
             }

@@ -9,8 +9,8 @@ use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::sum_seed;
 use marline_rails::UdpAddr;
 use marline_wire::{
-    Eager, Frame, HeadWriter, Header, Hello, MsgHead, Packet, RailAddr, RailKind, RailList, Rts,
-    FIRST_ALGORITHM, FLAG_RPC, SLOT_UNKNOWN, TAG_LEN,
+    Eager, Frame, HeadWriter, Header, Hello, HelloFields, MsgHead, Packet, RailAddr, RailKind,
+    RailList, Rts, Versions, FIRST_ALGORITHM, FLAG_RPC, SLOT_UNKNOWN, TAG_LEN, VERSION,
 };
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ pub(crate) fn is_stranger(index: u32) -> bool {
 pub(crate) struct Seen<'a> {
     pub bytes: &'a [u8],
     pub to: RailAddr,
-    /// The network reorders it only so long.
+    /// Longest time by which the network delays a packet for reordering.
     pub late_ns: u64,
 }
 
@@ -117,6 +117,7 @@ impl Strangers {
             Header::FLAG_TAGGED
         };
         let mut header = Header {
+            version: VERSION,
             algorithm: FIRST_ALGORITHM,
             flags: Header::FLAG_ACK_NOW | tag_flag,
             number: seen.number + rng.pick(&[1, 50, 5_000, FAR]),
@@ -182,6 +183,7 @@ impl Strangers {
         let id = stranger_id(self.rng.next(), self.contacts);
         self.contacts += 1;
         let header = Header {
+            version: VERSION,
             algorithm: FIRST_ALGORITHM,
             dst_slot: SLOT_UNKNOWN,
             src_id: id,
@@ -234,9 +236,13 @@ fn write(
             algorithm: FIRST_ALGORITHM,
             algorithms: 1 << FIRST_ALGORITHM,
             reliable: true,
+            eager_puts: true,
             refused: false,
             credit: 0,
             revision: 1_000,
+            versions: Versions::OURS,
+            of_destination: None,
+            further: HelloFields::NONE,
             rails: RailList::write(&mut room, rails),
         }));
     }

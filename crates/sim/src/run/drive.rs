@@ -2,16 +2,19 @@
 //! are checked against the truth, and its packets go to the network.
 
 use crate::base::spare;
-use crate::machine::host::index_of;
+use crate::machine::host::{index_of, Machine};
 use crate::machine::log::{Entry, Log};
 use crate::machine::out::Out;
+use crate::network::sums::{decrypted, seed_of};
+use crate::run::frames::frames_text;
 use crate::traffic::writes::swap_datagrams;
+use crate::truth::messages::Put;
 use crate::world::endpoint::Endpoint;
 use crate::world::state::{Next, World};
 use crate::world::trace::Trace;
 use marline_checksum::{crc32c, sum, Algorithm};
-use marline_proto::{sum_seed, DropReason, Event};
-use marline_wire::{DirectHead, Frame, Packet, FLAG_READ_REPLY, FLAG_UNSUMMED};
+use marline_proto::{sum_seed, DropReason, Event, Node};
+use marline_wire::{DirectHead, Frame, Header, Packet, FLAG_PUT, FLAG_READ_REPLY, FLAG_UNSUMMED};
 
 /// Polls per turn.
 const POLLS_MAX: u32 = 64;
@@ -46,7 +49,8 @@ impl World {
 
     pub(crate) fn turn(&mut self, e: u32) {
         let before = self.hash;
-        let taken = self.eps[e as usize].machine.taken();
+        let read = |machine: &Machine| (machine.taken(), machine.events());
+        let taken = read(&self.eps[e as usize].machine);
         self.set_clock(e);
         self.follow_addresses(e);
         let mut steps = false;
@@ -59,8 +63,9 @@ impl World {
         }
         self.thread(e);
         self.check_bounds(e);
-        // Packets for an earlier process of this host have no effect, but count as activity.
-        let came = self.eps[e as usize].machine.taken() != taken;
+        // Packets for an earlier process of this host have no effect, but count as activity, and so
+        // does the end of each of many writes.
+        let came = read(&self.eps[e as usize].machine) != taken;
         let busy = steps || came || self.hash != before || self.is_blocked(e);
         self.check_spinning(e, busy);
     }
@@ -267,9 +272,9 @@ impl World {
         let dials = std::mem::take(&mut wires.dials);
         let remakes = std::mem::take(&mut wires.remakes);
         let pulls = std::mem::take(&mut wires.pulls);
-        let tells = std::mem::take(&mut wires.tells);
+        let announcing = std::mem::take(&mut wires.announcing);
         let asks = dials.is_empty() && remakes.is_empty() && pulls.is_empty();
-        let none = asks && tells.is_empty();
+        let none = asks && announcing.is_empty();
         if wires.outbox.is_empty() && none {
             return;
         }
@@ -282,7 +287,7 @@ impl World {
             .into_iter()
             .for_each(|(rail, to)| self.remake(e, rail, to));
         let host = self.eps[e as usize].host;
-        for rail in tells {
+        for rail in announcing {
             self.tell_neighbours((host, rail));
         }
         for read in pulls {
@@ -335,8 +340,8 @@ impl World {
             }
             Entry::Sent(0, _) => Ok(()),
             Entry::Sent(context, end) => self.sent(e, context as u32 - 1, end),
-            Entry::Trails(context) => self.trails(e, context as u32 - 1),
-            Entry::TellsOver(who, key) => self.tells_over(e, (who, key)),
+            Entry::DataFollows(context) => self.data_follows(e, context as u32 - 1),
+            Entry::PartsDone(who, key) => self.parts_done(e, (who, key)),
             Entry::Completed(entry) => self.completed(e, &entry),
         };
         if let Err(text) = result {
@@ -353,6 +358,8 @@ impl World {
         result: Result<(), DropReason>,
         upto: u64,
     ) {
+        let clear = decrypted(&self.setup, bytes);
+        let bytes = clear.as_deref().unwrap_or(bytes);
         let seal = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         let Ok(packet) = Packet::parse(bytes, |_| seal) else {
             return self.broken(e, "took a packet that does not parse".into());
@@ -373,6 +380,7 @@ impl World {
         if header.dst_token != ep.token && result != Err(DropReason::Token) {
             return self.broken(e, format!("took a forged packet: {result:?}"));
         }
+        self.count_came(e, src, bytes.len(), &packet);
         if self.is_strange((e, src), header, result.is_ok()) {
             return;
         }
@@ -421,10 +429,16 @@ impl World {
             };
             let msg = &mut self.truth.msgs[uid as usize];
             msg.head_seen |= head;
-            if msg.call.is_none() && msg.put.is_some_and(|put| !put.open) {
+            // (The bytes of an eager remote write may come before its place is known.)
+            let closed = |put: Put| put.asked && !put.open;
+            if msg.put.is_some() && flags & FLAG_PUT != 0 {
+                *self.troubles.entry("eager put").or_default() += 1;
+            }
+            if msg.call.is_none() && msg.put.is_some_and(closed) {
                 continue; // without a place
             }
-            let seed = sum_seed(packet.header.src_id, number, false, offset, payload.len());
+            let number_of = sum_seed(packet.header.src_id, number, false, offset, payload.len());
+            let seed = seed_of(&self.setup, &packet.header, number_of);
             let algorithm = match flags & FLAG_UNSUMMED {
                 0 => algorithm,
                 _ => Algorithm::None,
@@ -506,7 +520,7 @@ impl World {
         if self.is_answer(e, &out, at) {
             return;
         }
-        let lost = self.rng.ppm(self.net.weather.batch_drop);
+        let lost = self.rng.ppm(self.net.packet_faults.batch_drop);
         self.strike(e, &out);
         if let Some(head) = DirectHead::parse(&out.bytes).filter(|_| out.direct) {
             self.net.stats.direct += 1;
@@ -564,37 +578,21 @@ impl World {
             self.broken(e, text);
         }
         self.mix(&[self.now, dst as u64, header.number, bytes.len() as u64]);
+        self.check_amplification(e, dst, bytes.len());
         let numbers = &mut self.eps[e as usize].numbers;
         let last = numbers.insert((dst, header.path), header.number);
-        if last.is_some_and(|l| header.number <= l) {
+        if last.is_some_and(|l| header.number <= l) && !self.begins_anew(e, &packet) {
             self.broken(e, format!("packet number {} used again", header.number));
         }
     }
-}
-
-fn frames_text(packet: &Packet<'_>) -> String {
-    let mut text = String::new();
-    for (frame, _) in packet.frames() {
-        match frame {
-            Frame::Eager(f) => {
-                text += &format!("eager#{}:{}/{} ", f.head.number, f.len, f.head.total)
-            }
-            Frame::Data(f) => {
-                text += &format!("data#{}@{}+{}/{} ", f.number, f.offset, f.len, f.total);
-            }
-            Frame::Rts(f) => text += &format!("rts#{}:{} ", f.head.number, f.head.total),
-            Frame::Grant(f) => text += &format!("grant#{}:{}/{} ", f.number, f.upto, f.wanted),
-            Frame::Ack(f) => {
-                let newest: u32 = f.masks.iter().map(|b| b.count_ones()).sum();
-                text += &format!("ack {:04x}@{}x{} ", f.path, f.base, newest);
-            }
-            Frame::Written(f) => {
-                text += &format!("written#{}@{}+{}/{} ", f.number, f.offset, f.len, f.total);
-            }
-            Frame::Hello(_) => text += "hello ",
-            Frame::Read(f) => text += &format!("read#{}:{} ", f.number, f.len),
-            other => text += &format!("{other:?} "),
-        }
+    /// Returns whether a packet may be the first one under numbers that begin anew: a stranger that
+    /// was forgotten is known again, since it speaks or since the application sends to it. Numbers
+    /// of tagged packets never repeat, as their keys do not change.
+    fn begins_anew(&self, e: u32, packet: &Packet<'_>) -> bool {
+        let forgotten = |node: &Node| node.stats().strangers_forgotten > 0;
+        let header = packet.header;
+        header.number == 0
+            && header.flags & Header::FLAG_TAGGED == 0
+            && self.eps[e as usize].node(forgotten) == Some(true)
     }
-    text
 }

@@ -32,7 +32,7 @@ impl World {
         self.setup.may_die = next.may_die || self.setup.strands();
         self.setup.faults.extend(&next.faults);
         self.push_faults(first, next.faults_end_ns);
-        self.net.weather = next.weather;
+        self.net.packet_faults = next.packet_faults;
         self.calm = false;
         let mut rng = Rng::new(next.seed, 8);
         for e in 0..self.eps.len() as u32 {
@@ -88,7 +88,7 @@ impl Setup {
         let seed = Rng::new(self.seed, 1_000 + round as u64).next();
         let mut next = self.redraw(seed, times);
         if self.calm_rounds >> (round - 1).min(63) & 1 == 1 {
-            next.weather = PacketFaults::default();
+            next.packet_faults = PacketFaults::default();
             next.faults.clear();
         }
         for fault in &mut next.faults {

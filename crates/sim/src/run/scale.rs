@@ -33,7 +33,7 @@ pub fn scale(hosts: usize, work: Work) -> Scaled {
     setup.rate = vec![1_250_000_000];
     setup.queue_ns = 10_000_000;
     setup.socket_bytes = 8 << 20;
-    setup.weather = PacketFaults::default();
+    setup.packet_faults = PacketFaults::default();
     setup.faults_end_ns = 1;
     setup.work = work;
     // One all-to-all, or both rounds of a tree.

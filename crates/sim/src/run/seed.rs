@@ -38,6 +38,7 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         peers: world.eps.iter().map(|ep| peers_of(ep).1).sum(),
         peer_bytes: world.eps.iter().map(|ep| peers_of(ep).0).sum(),
         written: written_of(&world),
+        skipped: skipped_of(&world),
         drained: drained_of(&world),
         rails: rails_of(&world),
     }
@@ -49,6 +50,13 @@ fn written_of(world: &World) -> (u64, u64) {
         .eps
         .iter()
         .filter_map(|ep| ep.node(|node| (node.stats().written, node.stats().written_lost)));
+    stats.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+}
+
+/// Sums up `Outcome::skipped` over all endpoints.
+fn skipped_of(world: &World) -> (u64, u64) {
+    let of_node = |ep: &Endpoint| ep.node(|node| (node.stats().skipped, node.stats().pretended));
+    let stats = world.eps.iter().filter_map(of_node);
     stats.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
@@ -92,9 +100,11 @@ impl World {
         // A silent peer is declared dead within the timeout plus a probe interval; abandoned paths
         // return within a second's damping.
         // A packet that was lost, recorded and replayed is a sign of life so much later.
-        let replayed = self.setup.weather.strangers > 0 && self.setup.node.key_mark != 0;
-        let late_ns = u64::from(replayed) * self.setup.node.peer_timeout_ns;
-        let quiet_max = late_ns + self.setup.node.peer_timeout_ns * 13 / 10 + 3_000_000_000;
+        let replayed = self.setup.packet_faults.strangers > 0 && self.setup.node.key_mark != 0;
+        // An endpoint found by host and port is asked for its address before it can be silent.
+        let late = u64::from(replayed) + u64::from(self.setup.by_place);
+        let timeout_ns = self.setup.node.peer_timeout_ns;
+        let quiet_max = late * timeout_ns + timeout_ns * 13 / 10 + 3_000_000_000;
         loop {
             self.go(|w| w.calm && (w.finished() || w.now > w.progress_ns + quiet_max))?;
             if !self.finished() {
@@ -217,7 +227,7 @@ impl World {
             self.cancel_all(e);
             self.read_all(e);
             let ep = &mut self.eps[e as usize];
-            if let Err((handle, text)) = ep.graveyard.empty() {
+            if let Err((handle, text)) = ep.retired.empty() {
                 return Err(format!("endpoint {e}: {text}, {handle}"));
             }
             self.check_unlent(e)?;

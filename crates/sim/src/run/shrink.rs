@@ -36,7 +36,7 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
             s.faults.remove(i);
         });
     }
-    let w = setup.weather;
+    let w = setup.packet_faults;
     let levels = [
         w.drop,
         w.duplicate,
@@ -51,7 +51,7 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
     ];
     for (i, _) in levels.iter().enumerate().filter(|(_, &ppm)| ppm > 0) {
         add(&|s| {
-            let w = &mut s.weather;
+            let w = &mut s.packet_faults;
             match i {
                 0 => w.drop = 0,
                 1 => w.duplicate = 0,

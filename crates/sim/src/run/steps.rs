@@ -16,7 +16,7 @@ impl World {
         self.now = at;
         self.events += 1;
         match what {
-            Next::Arrive(slot) if self.is_told(slot) => {}
+            Next::Arrive(slot) if self.take_answer(slot) => {}
             Next::Arrive(slot) => self.arrive(slot),
             Next::Run(e) => {
                 if self.eps[e as usize].run_at == at {
@@ -34,7 +34,7 @@ impl World {
             }
             Next::Fault(i, starts) => self.fault(i as usize, starts),
             Next::FaultsEnd => {
-                self.net.weather = Default::default();
+                self.net.packet_faults = Default::default();
                 self.calm = true;
                 self.progress_ns = self.now;
                 for e in 0..self.eps.len() as u32 {
@@ -70,7 +70,7 @@ impl World {
         let send_errors = self.setup.send_errors;
         let ep = &mut self.eps[e as usize];
         match fault.what {
-            Trouble::RailDown { rail, told, .. } if told || self.setup.streams[rail] => {
+            Trouble::RailDown { rail, notified, .. } if notified || self.setup.streams[rail] => {
                 let news = match starts {
                     true => RailFault::Down(0),
                     false => RailFault::Up,
@@ -78,12 +78,12 @@ impl World {
                 let mut wires = ep.machine.wires();
                 wires.ports[rail].broken = starts && send_errors;
                 ep.machine
-                    .tell(&mut wires, rail, News::Rail(RailEvent::Fault(news)));
+                    .queue_event(&mut wires, rail, News::Rail(RailEvent::Fault(news)));
             }
             Trouble::SmallMtu {
                 rail,
                 mtu,
-                told: true,
+                notified: true,
                 ..
             } if send_errors => {
                 let limits = &mut ep.machine.wires().ports[rail].limits;

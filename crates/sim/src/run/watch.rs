@@ -14,7 +14,7 @@ pub struct Watch {
     every: Duration,
     start: Instant,
     said: Instant,
-    told: usize,
+    reported: usize,
     file: Option<File>,
 }
 
@@ -38,7 +38,7 @@ impl Watch {
             every,
             start: Instant::now(),
             said: Instant::now(),
-            told: 0,
+            reported: 0,
             file: path.map(open).transpose()?,
         })
     }
@@ -50,8 +50,8 @@ impl Watch {
 
     /// Processes the report; `next` is the first seed not included in it.
     pub fn look(&mut self, report: &Report, next: u64) {
-        while let Some((seed, text)) = report.failures.get(self.told) {
-            self.told += 1;
+        while let Some((seed, text)) = report.failures.get(self.reported) {
+            self.reported += 1;
             self.failed(*seed, text);
         }
         if !self.every.is_zero() && self.said.elapsed() >= self.every {

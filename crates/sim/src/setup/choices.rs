@@ -5,6 +5,7 @@ use crate::base::rng::Rng;
 use crate::machine::connections::{Evictions, Verbs};
 use crate::setup::moment::Strike;
 use crate::setup::profile::Profile;
+use marline_auth::Level;
 use marline_checksum::Algorithm;
 use marline_proto::Config;
 
@@ -73,11 +74,11 @@ pub enum FalseReport {
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The rail carries nothing; `told`: its owner is notified.
+    /// The rail carries nothing; `notified`: its owner is notified.
     RailDown {
         host: usize,
         rail: usize,
-        told: bool,
+        notified: bool,
     },
     /// The rail loses its address, and its owner is notified; at the end its interface gets the
     /// address with number `to`.
@@ -125,18 +126,18 @@ pub enum Trouble {
         rail: usize,
         how: FalseReport,
     },
-    /// Packets above a size are lost on this rail; `told`: the sender is notified.
+    /// Packets above a size are lost on this rail; `notified`: the sender is notified.
     SmallMtu {
         host: usize,
         rail: usize,
         mtu: usize,
-        told: bool,
+        notified: bool,
     },
     /// The application computes without polling.
     Compute { host: usize },
     /// The process is stopped.
     Stopped { host: usize },
-    /// The process's clock jumps forward once by this time.
+    /// The process's clock jumps forward by `by_ns`, once.
     ClockJump { host: usize, by_ns: u64 },
     /// The process dies; `reborn`: a new process starts at the end.
     Death { host: usize, reborn: bool },
@@ -146,7 +147,7 @@ impl Trouble {
     /// The name in reports.
     pub fn name(&self) -> &'static str {
         match self {
-            Trouble::RailDown { told: true, .. } => "rail down, told",
+            Trouble::RailDown { notified: true, .. } => "rail down, told",
             Trouble::RailDown { .. } => "rail down",
             Trouble::Move { .. } => "rail moves",
             Trouble::Blackhole { .. } => "blackhole",
@@ -311,7 +312,7 @@ pub struct Setup {
     /// Kernel receive buffer in bytes (accounted size).
     pub socket_bytes: u64,
     /// Faults of packets.
-    pub weather: PacketFaults,
+    pub packet_faults: PacketFaults,
     /// Faults of rails and hosts.
     pub faults: Vec<Fault>,
     /// Rails of hosts that have no address until they move.
@@ -361,9 +362,23 @@ pub struct Setup {
     pub polled: bool,
     /// Endpoints know each other by host and port only, and ask for addresses.
     pub by_place: bool,
+    /// Odd endpoints pretend to speak the next version of the protocol as well as this one.
+    pub versions: bool,
+    /// The parts of packets that the job's key protects, if packets have tags.
+    pub level: Level,
 }
 
 impl Setup {
+    /// Returns whether the sums of payloads have keys, unless a mutation takes them.
+    pub fn sums_payloads_with_key(&self) -> bool {
+        self.node.key_mark != 0 && self.level >= Level::Payloads
+    }
+
+    /// Returns whether payloads are encrypted.
+    pub(crate) fn encrypts(&self) -> bool {
+        self.node.key_mark != 0 && self.level == Level::Encrypted
+    }
+
     /// Returns whether links of a rail are connections. (In a mesh, streams meet datagrams.)
     pub fn connects(&self, rail: usize) -> bool {
         let apart = [self.near, self.behind].contains(&Some(rail));
@@ -406,7 +421,7 @@ impl Setup {
 
     /// Removes all damage.
     pub(crate) fn poison_nothing(&mut self) {
-        let w = &mut self.weather;
+        let w = &mut self.packet_faults;
         (w.corrupt_head, w.corrupt_payload, w.truncate) = (0, 0, 0);
         self.faults.retain(|f| !f.damages());
     }

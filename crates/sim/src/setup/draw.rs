@@ -5,6 +5,7 @@ use crate::machine::connections::Evictions;
 use crate::setup::choices::{PacketFaults, Setup, Topology, Work};
 use crate::setup::faults::{draw_faults, draw_near, draw_neighbours, draw_pattern, draw_standby};
 use crate::setup::profile::Profile;
+use marline_auth::Level;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy};
 use marline_wire::RAILS_MAX;
@@ -46,12 +47,10 @@ impl Setup {
             direct_shuffled: false,
             registered_max: usize::MAX,
             latency_ns: (0..rails).map(|_| rng.range(2_000, 60_000)).collect(),
-            rate: (0..rails)
-                .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
-                .collect(),
+            rate: draw_rates(rng, rails, rate),
             queue_ns: rng.pick(&[200_000, 1_000_000, 10_000_000]),
             socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20, 100_000, 30_000]),
-            weather: PacketFaults::default(),
+            packet_faults: PacketFaults::default(),
             faults: Vec::new(),
             awaited: Vec::new(),
             strike: None,
@@ -76,6 +75,8 @@ impl Setup {
             segments: Rng::new(seed, 31).one_in(2),
             polled: Rng::new(seed, 46).one_in(2),
             by_place: profile != Profile::Calm && Rng::new(seed, 43).one_in(4),
+            versions: Rng::new(seed, 61).one_in(4),
+            level: level_of(seed),
         };
         setup.fit_packets();
         setup.draw_rest(rng);
@@ -118,7 +119,7 @@ impl Setup {
         let rng = &mut Rng::new(seed, 1);
         let mut next = Setup {
             seed,
-            weather: PacketFaults::default(),
+            packet_faults: PacketFaults::default(),
             faults: Vec::new(),
             faults_end_ns: faults_time(rng) * times,
             may_die: false,
@@ -161,10 +162,17 @@ fn given_or(given: usize, drawn: usize) -> usize {
     }
 }
 
+/// Rates of the rails, bytes/s: of the cluster's, or a tenth or half of it.
+fn draw_rates(rng: &mut Rng, rails: usize, rate: u64) -> Vec<u64> {
+    (0..rails)
+        .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
+        .collect()
+}
+
 fn draw_config(rng: &mut Rng) -> Config {
     Config {
         algorithm: rng.pick(&[1, 1, 1, 2, 3, 4]),
-        algorithms: Algorithm::BY_TRUST,
+        algorithms: Algorithm::BY_TRUST_UNKEYED,
         seeing_order: Algorithm::SEEING_ORDER,
         eager_max: rng.pick(&[65_536, 65_536, 8_192, 0, 1_000]),
         credit_bytes: rng.pick(&[1 << 20, 256 * 1024, 128 * 1024, 1 << 20]),
@@ -204,3 +212,12 @@ const WORKS: [Work; 7] = [
     Work::AllToAll,
     Work::Incast,
 ];
+
+/// The level of the job's key, if the job has one.
+fn level_of(seed: u64) -> Level {
+    match [62, 63].map(|of| Rng::new(seed, of).one_in(2)) {
+        [false, _] => Level::Heads,
+        [true, false] => Level::Payloads,
+        [true, true] => Level::Encrypted,
+    }
+}

@@ -16,7 +16,7 @@ pub(crate) const LATE_NS: u64 = 300_000_000;
 pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     let verbs = matches!(profile, Profile::Verbs | Profile::Native);
     if matches!(profile, Profile::Swarm | Profile::Loss) || verbs {
-        setup.weather = draw_weather(rng);
+        setup.packet_faults = draw_packet_faults(rng);
     }
     let rails = matches!(profile, Profile::Swarm | Profile::Rails) || verbs;
     if rails {
@@ -59,7 +59,7 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     }
     draw_connections(setup);
     if profile == Profile::Calm {
-        setup.weather.breaks = 0;
+        setup.packet_faults.breaks = 0;
     }
 }
 
@@ -67,14 +67,14 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
 fn draw_strangers(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 51);
     if rng.one_in(3) {
-        setup.weather.strangers = rng.pick(&[1_000, 10_000, 50_000]);
+        setup.packet_faults.strangers = rng.pick(&[1_000, 10_000, 50_000]);
     }
 }
 
 /// Each fault is on in a third of the seeds.
-fn draw_weather(rng: &mut Rng) -> PacketFaults {
+fn draw_packet_faults(rng: &mut Rng) -> PacketFaults {
     let mut some = |levels: &[u32]| if rng.one_in(3) { rng.pick(levels) } else { 0 };
-    let mut weather = PacketFaults {
+    let mut packet_faults = PacketFaults {
         drop: some(&[100, 5_000, 20_000, 100_000, 250_000]),
         duplicate: some(&[1_000, 20_000, 200_000]),
         reorder: some(&[1_000, 50_000, 300_000]),
@@ -88,8 +88,8 @@ fn draw_weather(rng: &mut Rng) -> PacketFaults {
         forge: some(&[1_000, 20_000]),
         strangers: 0,
     };
-    weather.reorder_ns = rng.pick(&[5_000, 100_000, 3_000_000, LATE_NS]);
-    weather
+    packet_faults.reorder_ns = rng.pick(&[5_000, 100_000, 3_000_000, LATE_NS]);
+    packet_faults
 }
 
 /// One rail of all hosts.
@@ -103,13 +103,17 @@ fn draw_rail_faults(setup: &mut Setup, rng: &mut Rng) {
     for _ in 0..count {
         let (from_ns, to_ns) = span(setup, rng);
         let (host, rail) = a_rail(setup, rng);
-        let told = rng.one_in(2);
+        let notified = rng.one_in(2);
         let what = match rng.below(6) {
-            0 | 1 => Trouble::RailDown { host, rail, told },
+            0 | 1 => Trouble::RailDown {
+                host,
+                rail,
+                notified,
+            },
             2 | 3 => Trouble::Blackhole {
                 host,
                 rail,
-                outgoing: told,
+                outgoing: notified,
             },
             4 => Trouble::Gray {
                 host,
@@ -121,7 +125,7 @@ fn draw_rail_faults(setup: &mut Setup, rng: &mut Rng) {
                 host,
                 rail,
                 mtu: rng.pick(&[1_232, 1_400, 576, 1_452]),
-                told,
+                notified,
             },
         };
         setup.add((from_ns, to_ns), what);
@@ -141,10 +145,10 @@ fn draw_corruption(setup: &mut Setup) {
     }
     let rng = &mut Rng::new(setup.seed, 5);
     setup.node.fragment_max = rng.pick(&[FRAGMENT_MAX, FRAGMENT_MAX, 448, 896, 4_032]);
-    let w = &setup.weather;
-    let weather = w.corrupt_head + w.corrupt_payload + w.truncate;
+    let w = &setup.packet_faults;
+    let packet_faults = w.corrupt_head + w.corrupt_payload + w.truncate;
     // Without sums, damage would not be noticed.
-    if weather == 0 && !setup.faults.iter().any(Fault::damages) {
+    if packet_faults == 0 && !setup.faults.iter().any(Fault::damages) {
         setup.node.summed = rng.pick(&[(0, u64::MAX), (100, 70_000)]);
     }
 }
@@ -170,7 +174,7 @@ fn draw_last_rail(setup: &mut Setup) {
         let what = Trouble::RailDown {
             host,
             rail,
-            told: true,
+            notified: true,
         };
         setup.add((from_ns, to_ns), what);
     }
@@ -191,7 +195,7 @@ fn draw_connections(setup: &mut Setup) {
         setup.connected[rail] &= !setup.writes[rail];
         setup.streams[rail] |= more && setup.connected[rail];
     }
-    setup.weather.breaks = rng.pick(&[0, 0, 100, 3_000]);
+    setup.packet_faults.breaks = rng.pick(&[0, 0, 100, 3_000]);
 }
 
 /// In a sixth of the seeds, of any profile, makes a rail near. Also draws how long connections
@@ -268,7 +272,7 @@ fn draw_flaps(setup: &mut Setup) {
         return;
     }
     let (host, rail) = a_rail(setup, rng);
-    let told = rng.one_in(2);
+    let notified = rng.one_in(2);
     let period_ns = rng.pick(&[100_000, 1_000_000, 5_000_000]);
     let down_ns = period_ns * rng.range(1, 9) / 10;
     let mut from_ns = rng.below(setup.faults_end_ns);
@@ -276,7 +280,11 @@ fn draw_flaps(setup: &mut Setup) {
         if from_ns + down_ns > setup.faults_end_ns {
             break;
         }
-        let what = Trouble::RailDown { host, rail, told };
+        let what = Trouble::RailDown {
+            host,
+            rail,
+            notified,
+        };
         setup.add((from_ns, from_ns + down_ns), what);
         from_ns += period_ns;
     }
@@ -371,9 +379,9 @@ fn draw_forgotten(setup: &mut Setup) {
     }
 }
 
-/// In half of the seeds, makes kernels ask for neighbours once a second, as real ones do. Only if
-/// peers wait for longer than that, and if no rail carries one direction alone for that long, since
-/// no answer would ever come by it.
+/// In half of the seeds, makes kernels ask for neighbours once a second, as real ones do. Leaves
+/// out setups with a shorter peer timeout, and those in which a rail carries one direction alone
+/// for long: on such a rail no question for a neighbour is answered.
 pub(crate) fn draw_neighbours(setup: &mut Setup) {
     const NEIGHBOUR_RESOLUTION_NS: u64 = 1_000_000_000;
     let mut faults = setup.faults.iter();
@@ -436,12 +444,12 @@ fn draw_partial(setup: &mut Setup) {
     let mtu = rng.pick(&[576, 800, 1_200, 1_400, 4_000]);
     let all = rng.one_in(4);
     for rail in (0..setup.rails).filter(|&r| all || r == rail) {
-        let told = false;
+        let notified = false;
         let what = Trouble::SmallMtu {
             host,
             rail,
             mtu,
-            told,
+            notified,
         };
         setup.add((from_ns, to_ns), what);
     }
@@ -461,7 +469,7 @@ fn draw_outages(setup: &mut Setup) {
     let host = rng.below(setup.hosts as u64) as usize;
     let from = rng.range(100_000, setup.faults_end_ns);
     let mut to = from + rng.range(1, 10) * rng.pick(&[1_000_000_000, 10_000_000_000]);
-    let (kind, told) = (rng.below(5), rng.one_in(2));
+    let (kind, notified) = (rng.below(5), rng.one_in(2));
     if kind == 4 {
         to = from + rng.range(500, 3_500) * 1_000_000;
     }
@@ -469,11 +477,15 @@ fn draw_outages(setup: &mut Setup) {
         // Cables are pulled, and ports come back, one after another.
         let apart = rng.below(20_000_000);
         let what = match kind {
-            0 | 1 => Trouble::RailDown { host, rail, told },
+            0 | 1 => Trouble::RailDown {
+                host,
+                rail,
+                notified,
+            },
             2 => Trouble::Blackhole {
                 host,
                 rail,
-                outgoing: told,
+                outgoing: notified,
             },
             3 => break,
             _ => Trouble::Refuse { host, rail },

@@ -3,6 +3,7 @@
 pub(crate) mod choices;
 pub(crate) mod draw;
 pub(crate) mod faults;
+pub(crate) mod key;
 pub(crate) mod moment;
 pub mod pipeline;
 pub(crate) mod profile;

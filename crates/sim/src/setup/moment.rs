@@ -31,7 +31,7 @@ pub struct Strike {
     /// True for the rail of the message's sender, false for its receiver's.
     pub senders: bool,
     /// True if the rail's owner is notified; otherwise its packets are lost silently.
-    pub told: bool,
+    pub notified: bool,
     /// Duration of the failure.
     pub lasts_ns: u64,
 }

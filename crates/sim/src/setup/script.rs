@@ -20,7 +20,7 @@ pub fn parse(text: &str, hosts: usize, rails: usize) -> Result<Vec<Fault>, Strin
 impl Setup {
     /// Replaces all faults of the setup.
     pub fn follow(&mut self, faults: &[Fault]) {
-        self.weather = Default::default();
+        self.packet_faults = Default::default();
         self.faults = faults.to_vec();
         let ends = faults.iter().map(|f| f.to_ns).max().unwrap_or(0);
         self.faults_end_ns = self.faults_end_ns.max(ends);
@@ -68,12 +68,12 @@ fn of_rail((host, rail): (usize, usize), words: &[&str]) -> Result<Trouble, Stri
         [("down", "")] => Trouble::RailDown {
             host,
             rail,
-            told: true,
+            notified: true,
         },
         [("silent", "")] => Trouble::RailDown {
             host,
             rail,
-            told: false,
+            notified: false,
         },
         [("moves", to)] => Trouble::Move {
             host,
@@ -114,7 +114,7 @@ fn of_rail((host, rail): (usize, usize), words: &[&str]) -> Result<Trouble, Stri
             host,
             rail,
             mtu: number(bytes)? as usize,
-            told: parts.len() == 2,
+            notified: parts.len() == 2,
         },
         [("lies", ""), how] => Trouble::Lies {
             host,

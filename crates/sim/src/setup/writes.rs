@@ -133,7 +133,7 @@ pub(crate) fn draw_verbs(setup: &mut Setup) {
     let long = |setup: &Setup, at: usize| setup.outlasts_connections(&setup.faults[at]);
     let faults = (0..setup.faults.len()).filter(|&at| !long(setup, at));
     setup.faults = faults.map(|at| setup.faults[at]).collect();
-    setup.weather.breaks = rng.pick(&[0, 100, 1_000, 3_000]);
+    setup.packet_faults.breaks = rng.pick(&[0, 100, 1_000, 3_000]);
     setup.sticks = Rng::new(setup.seed, 24).one_in(2);
     setup.evictions = Evictions::draw(setup.seed);
     setup.node.staged = draw_chunks(setup.seed);

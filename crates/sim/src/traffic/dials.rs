@@ -33,7 +33,7 @@ impl World {
             .connections
             .unreadable
             .iter()
-            .find(|(_, told)| told.0 == order);
+            .find(|(_, at)| at.0 == order);
         if let Some(end) = unreadable.map(|(end, _)| *end) {
             return self.hear(&end);
         }
@@ -156,7 +156,7 @@ impl World {
         if let Trouble::RailDown {
             host,
             rail,
-            told: true,
+            notified: true,
         } = *what
         {
             self.carrier((host, rail), starts);
@@ -228,7 +228,8 @@ impl World {
             return;
         }
         let mut wires = ep.machine.wires();
-        ep.machine.tell(&mut wires, rail, News::Link(to, down));
+        ep.machine
+            .queue_event(&mut wires, rail, News::Link(to, down));
         drop(wires);
         self.wake(e, self.now);
     }

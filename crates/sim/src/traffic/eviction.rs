@@ -47,11 +47,11 @@ impl World {
         }
         let way = between((self.eps[e as usize].host, out.rail), target_of(&out.to));
         let first = self.setup.evictions.datagrams_first;
-        let Some(evicted_links) = self.connections.rest.evicted_links.get_mut(&way) else {
+        let Some(evicted_links) = self.connections.eviction.evicted_links.get_mut(&way) else {
             self.sent_on(e, way);
             return Some(out);
         };
-        let light = evicted_links.phase != Phase::Parting && first > 0;
+        let light = evicted_links.phase != Phase::Draining && first > 0;
         if light && out.write.is_none() && evicted_links.held == 0 {
             evicted_links.datagrams += 1;
             if evicted_links.datagrams > first && evicted_links.phase == Phase::Evicted {
@@ -79,7 +79,7 @@ impl World {
             out.write = Some(write);
         }
         self.net.stats.held += 1;
-        if let Some(evicted_links) = self.connections.rest.evicted_links.get_mut(&way) {
+        if let Some(evicted_links) = self.connections.eviction.evicted_links.get_mut(&way) {
             evicted_links.held += 1;
             self.evicted_links.entry(way).or_default().push((e, out));
             if evicted_links.phase == Phase::Evicted {
@@ -90,8 +90,8 @@ impl World {
 
     /// Reconnects an evicted connection.
     fn reconnect(&mut self, way: Way) {
-        if let Some(evicted_links) = self.connections.rest.evicted_links.get_mut(&way) {
-            (evicted_links.phase, evicted_links.tries) = (Phase::Waking, 0);
+        if let Some(evicted_links) = self.connections.eviction.evicted_links.get_mut(&way) {
+            (evicted_links.phase, evicted_links.tries) = (Phase::Reconnecting, 0);
         }
         let dance_ns = 3 * self.net.latency(way.0 .1);
         self.step_eviction(way, dance_ns);
@@ -100,22 +100,29 @@ impl World {
     fn step_eviction(&mut self, way: Way, after_ns: u64) {
         let after_ns = after_ns + self.rng.below(after_ns + 1);
         let order = self.push(self.now + after_ns, Next::Dialled);
-        self.connections.rest.steps.insert(order, way);
+        self.connections.eviction.steps.insert(order, way);
     }
 
     /// Notes a use of a connection; one may have to be evicted.
     fn sent_on(&mut self, e: u32, way: Way) {
-        self.connections.rest.used.insert(way, self.now);
+        self.connections.eviction.used.insert(way, self.now);
         let Evictions { most, ppm, .. } = self.setup.evictions;
         let rail = way.0 .1;
         let host = self.eps[e as usize].host;
-        let evicted_links = &self.connections.rest.evicted_links;
+        let evicted_links = &self.connections.eviction.evicted_links;
         let mine = self.connections.up.keys();
         let mine = mine.filter(|end| end.0 == e && end.1 == rail);
         let mut open: Vec<Way> = mine.map(|end| between((host, rail), end.2)).collect();
         open.retain(|way| !evicted_links.contains_key(way));
         if most > 0 && open.len() > most {
-            let used = |way: &Way| self.connections.rest.used.get(way).copied().unwrap_or(0);
+            let used = |way: &Way| {
+                self.connections
+                    .eviction
+                    .used
+                    .get(way)
+                    .copied()
+                    .unwrap_or(0)
+            };
             let others = open.into_iter().filter(|other| *other != way);
             if let Some(least) = others.min_by_key(used) {
                 self.let_evict(least);
@@ -129,15 +136,15 @@ impl World {
     /// Like [`World::let_evict`], after the current packets have left.
     fn let_evict_soon(&mut self, way: Way) {
         let order = self.push(self.now, Next::Dialled);
-        self.connections.rest.steps.insert(order, way);
+        self.connections.eviction.steps.insert(order, way);
     }
 
     /// Starts the eviction of a connection: its ends stop sending.
     fn let_evict(&mut self, way: Way) {
         self.net.stats.evicted += 1;
-        self.begin_eviction(way, Phase::Parting);
+        self.begin_eviction(way, Phase::Draining);
         let early = self.setup.node.errs(Mutation::EvictEarly);
-        let busy = self.connections.rest.busy.get(&way).copied();
+        let busy = self.connections.eviction.busy.get(&way).copied();
         let left_ns = busy.unwrap_or(0).saturating_sub(self.now);
         let rounds_ns = 2 * self.net.latency(way.0 .1);
         if early && left_ns > 0 {
@@ -154,7 +161,7 @@ impl World {
             tries: 0,
         };
         self.connections
-            .rest
+            .eviction
             .evicted_links
             .insert(way, evicted_links);
     }
@@ -163,15 +170,15 @@ impl World {
     pub(crate) fn begin_light(&mut self, start: (usize, usize), target: (usize, usize)) {
         let way = between(start, target);
         let first = self.setup.may_evict(start.1) && self.setup.evictions.datagrams_first > 0;
-        if first && !self.connections.rest.used.contains_key(&way) {
-            self.connections.rest.used.insert(way, self.now);
+        if first && !self.connections.eviction.used.contains_key(&way) {
+            self.connections.eviction.used.insert(way, self.now);
             self.begin_eviction(way, Phase::Evicted);
         }
     }
 
     /// The next step of an evicted connection; `false` for other events.
     pub(crate) fn step_of_eviction(&mut self, order: u64) -> bool {
-        let Some(way) = self.connections.rest.steps.remove(&order) else {
+        let Some(way) = self.connections.eviction.steps.remove(&order) else {
             return false;
         };
         let away = self.is_away(way.0) || self.is_away(way.1);
@@ -180,7 +187,7 @@ impl World {
             between((self.eps[end.0 as usize].host, end.1), end.2) == way
         };
         let is_up = self.connections.up.keys().any(is_up);
-        let Some(evicted_links) = self.connections.rest.evicted_links.get_mut(&way) else {
+        let Some(evicted_links) = self.connections.eviction.evicted_links.get_mut(&way) else {
             if is_up {
                 self.let_evict(way);
             }
@@ -188,28 +195,28 @@ impl World {
         };
         match evicted_links.phase {
             Phase::Evicted => {}
-            Phase::Waking if silent && evicted_links.tries >= TRIES_MAX => {
+            Phase::Reconnecting if silent && evicted_links.tries >= TRIES_MAX => {
                 self.break_connection(way.0, way.1)
             }
-            Phase::Parting | Phase::Waking if silent => {
+            Phase::Draining | Phase::Reconnecting if silent => {
                 evicted_links.tries += 1;
                 self.step_eviction(way, AGAIN_NS);
             }
-            Phase::Parting => {
+            Phase::Draining => {
                 evicted_links.phase = Phase::Evicted;
                 if evicted_links.held > 0 {
                     self.reconnect(way);
                 }
             }
-            Phase::Waking => self.awake(way),
+            Phase::Reconnecting => self.awake(way),
         }
         true
     }
 
     /// A connection is re-established: held batches leave.
     fn awake(&mut self, way: Way) {
-        self.connections.rest.evicted_links.remove(&way);
-        self.net.stats.woken += 1;
+        self.connections.eviction.evicted_links.remove(&way);
+        self.net.stats.reconnected += 1;
         for (e, out) in self.evicted_links.remove(&way).unwrap_or_default() {
             if self.eps[e as usize].alive {
                 self.sent_on(e, way);
@@ -227,13 +234,13 @@ impl World {
         })
     }
 
-    /// Notes work in progress on a connection until then.
+    /// Notes that a connection is busy up to time `until`, and is not evicted before.
     pub(crate) fn under_way(&mut self, e: u32, out: &Out, until: u64) {
         if out.light || !self.setup.may_evict(out.rail) {
             return;
         }
         let way = between((self.eps[e as usize].host, out.rail), target_of(&out.to));
-        let busy = self.connections.rest.busy.entry(way).or_default();
+        let busy = self.connections.eviction.busy.entry(way).or_default();
         *busy = until.max(*busy);
     }
 
@@ -242,7 +249,7 @@ impl World {
         &mut self,
         broken: &impl Fn((usize, usize), (usize, usize)) -> bool,
     ) {
-        let rest = &mut self.connections.rest;
+        let rest = &mut self.connections.eviction;
         let ends = |way: &Way| broken(way.0, way.1) || broken(way.1, way.0);
         rest.evicted_links.retain(|way, _| !ends(way));
         rest.used.retain(|way, _| !ends(way));

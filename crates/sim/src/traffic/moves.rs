@@ -19,7 +19,7 @@ impl Endpoint {
 
     /// Updates a process's published address when another process starts: all rails in the old
     /// address may have moved, and the new process would not reach any.
-    pub(crate) fn show_card(&mut self) {
+    pub(crate) fn publish_address(&mut self) {
         let name = self.engine.ep_name(self.ep);
         if let Some((blob, len)) = name.filter(|_| self.alive && !self.closed) {
             self.blob = blob[..len].to_vec();
@@ -32,7 +32,7 @@ impl Endpoint {
             self.sites.now[rail] = None;
             let news = RailEvent::Fault(RailFault::Down(EADDRNOTAVAIL));
             let mut wires = self.machine.wires();
-            self.machine.tell(&mut wires, rail, News::Rail(news));
+            self.machine.queue_event(&mut wires, rail, News::Rail(news));
         }
     }
 }
@@ -62,7 +62,7 @@ impl World {
             let mut wires = ep.machine.wires();
             wires.ports[rail].broken = send_errors;
             let news = RailEvent::Fault(RailFault::Down(EADDRNOTAVAIL));
-            ep.machine.tell(&mut wires, rail, News::Rail(news));
+            ep.machine.queue_event(&mut wires, rail, News::Rail(news));
         } else {
             ep.sites.news.push((rail, to));
         }
@@ -92,7 +92,7 @@ impl World {
             let follows = ep.engine.interface_changed(rail, &there);
             let up = RailEvent::Fault(RailFault::Up);
             let mut wires = ep.machine.wires();
-            ep.machine.tell(&mut wires, rail, News::Rail(up));
+            ep.machine.queue_event(&mut wires, rail, News::Rail(up));
             drop(wires);
             if !follows {
                 self.broken(e, format!("rail {rail} does not follow"));

@@ -85,7 +85,7 @@ impl World {
             let was = self.net.unknown.remove(&back);
             if !self.net.is_cut(at, way.0) {
                 self.net.unknown.remove(&way);
-                self.net.stats.told += 1;
+                self.net.stats.announced += 1;
             }
             if was {
                 self.net.unknown.insert(back);

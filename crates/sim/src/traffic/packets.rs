@@ -6,6 +6,7 @@ use crate::machine::place::{port_of, target_of};
 use crate::machine::port::TRUESIZE;
 use crate::network::forge::{hurt, socket_of, Damage};
 use crate::network::strangers::{is_stranger, Seen, FAR};
+use crate::network::sums::{replace_payload, REPLACED};
 use crate::setup::writes::LATE_NS;
 use crate::world::state::{Flying, Next, World};
 use marline_rails::RailEvent;
@@ -30,7 +31,7 @@ impl World {
         if self.is_swallowed(e, out, start, target) {
             return spare::give(bytes);
         }
-        let immediate = out.write.as_ref().and_then(OutWrite::told);
+        let immediate = out.write.as_ref().and_then(OutWrite::immediate);
         let datagram = bytes.len().min(out.segment);
         let fate = self
             .net
@@ -44,7 +45,7 @@ impl World {
         if let Some(mtu) = fate.too_big {
             let news = News::TooBig(to, mtu);
             let machine = &self.eps[e as usize].machine;
-            machine.tell(&mut machine.wires(), out.rail, news);
+            machine.queue_event(&mut machine.wires(), out.rail, news);
         }
         let direct = DirectHead::parse(&bytes);
         let head = match &direct {
@@ -76,12 +77,24 @@ impl World {
                 Damage::Forged if direct.is_some() => Damage::Head,
                 damage => damage,
             };
-            let known = (head, self.setup.node.key_mark != 0);
-            hurt(&mut flying.bytes, known, damage, &mut self.rng);
+            self.hurt_flying(slot, head, damage);
             self.under_way(e, out, at);
             self.push(at, Next::Arrive(slot));
         }
         spare::give(bytes);
+    }
+
+    /// Damages a packet with a head of this length. In jobs in which payload sums have keys, every
+    /// second damaged payload is replaced by one with the same sum without a key.
+    fn hurt_flying(&mut self, slot: u32, head: usize, damage: Damage) {
+        let bytes = &mut self.flying[slot as usize].bytes;
+        let known = (head, self.setup.node.key_mark != 0);
+        let keyed = damage == Damage::Payload && self.setup.sums_payloads_with_key();
+        let replaces = keyed && self.rng.one_in(2);
+        match replaces && replace_payload(bytes, &mut self.rng) {
+            true => *self.troubles.entry(REPLACED).or_default() += 1,
+            false => hurt(bytes, known, damage, &mut self.rng),
+        }
     }
 
     /// Returns whether a packet that endpoint `e` processed is a stranger's first contact, which
@@ -105,14 +118,14 @@ impl World {
         }
         let late_ns = match keyed {
             true => self.setup.node.peer_timeout_ns,
-            false => self.net.weather.reorder_ns,
+            false => self.net.packet_faults.reorder_ns,
         };
         let seen = Seen {
             bytes,
             to: out.to,
             late_ns,
         };
-        let ppm = self.net.weather.strangers;
+        let ppm = self.net.packet_faults.strangers;
         let Some(sent) = self.strangers.send(&seen, keyed, ppm) else {
             return;
         };
@@ -183,7 +196,7 @@ impl World {
                 let sender = &self.eps[from as usize];
                 if sender.alive {
                     let machine = &sender.machine;
-                    machine.tell(&mut machine.wires(), rail, News::Refused(addr));
+                    machine.queue_event(&mut machine.wires(), rail, News::Refused(addr));
                 }
                 self.wake(from, self.now + 20_000);
             }
@@ -201,7 +214,7 @@ impl World {
         // Packets of a stream without room wait at the sender.
         if waiting + len + TRUESIZE > self.setup.socket_bytes && !stream {
             self.net.stats.socket_full += 1;
-            machine.tell(&mut wires, rail, News::Rail(RailEvent::ReceiverDrops(1)));
+            machine.queue_event(&mut wires, rail, News::Rail(RailEvent::ReceiverDrops(1)));
         } else {
             let bytes = std::mem::take(&mut self.flying[slot as usize].bytes);
             machine.deliver(&mut wires, rail, socket_of(from, &bytes), bytes);

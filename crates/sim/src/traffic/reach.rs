@@ -1,7 +1,7 @@
 //! Unreachable peers, which an endpoint may declare dead although they live.
 
 use crate::machine::host::index_of;
-use crate::setup::choices::{Fault, Trouble};
+use crate::setup::choices::{FalseReport, Fault, Trouble};
 use crate::setup::faults::LATE_NS;
 use crate::setup::profile::Profile;
 use crate::world::state::World;
@@ -13,13 +13,15 @@ const STEADY_NS: u64 = 3_000_000_000;
 /// refused, and if only one kind is (`rail_events.rs` of proto).
 const BOTH_NS: u64 = 400_000_000;
 const ONE_KIND_NS: u64 = 4_000_000_000;
+/// Time for which a drained rail is out of use (`RETRY_NS` of the engine).
+const OUT_OF_USE_NS: u64 = 100_000_000;
 
 impl World {
     /// Longest time until a host declares a peer dead that has been silent since `since`: the
     /// timeout, a fifth of it between probes, and ticks of a computing application. After an outage
     /// of rails, also the time until these could send probes and the next check, up to three
     /// timeouts.
-    pub(crate) fn told_within_ns(&self, host: usize, since: u64) -> u64 {
+    pub(crate) fn declared_within_ns(&self, host: usize, since: u64) -> u64 {
         let timeout = self.setup.node.peer_timeout_ns;
         let usual = timeout * 5 / 4 + 50_000_000;
         let flaps = self.setup.faults.iter().filter(|fault| match fault.what {
@@ -27,7 +29,7 @@ impl World {
             _ => false,
         });
         let back = flaps.map(|fault| fault.to_ns).filter(|to| *to <= self.now);
-        let told = match back.max().filter(|back| *back > since) {
+        let noticed = match back.max().filter(|back| *back > since) {
             Some(back) => {
                 let asks = (back - since + STEADY_NS.min(timeout)).min(3 * timeout);
                 usual + asks.saturating_sub(timeout) + timeout / 8
@@ -35,7 +37,19 @@ impl World {
             None => usual,
         };
         // Time with all own rails down does not count.
-        told + self.down_ns(host, since)
+        noticed + self.down_ns(host, since) + self.drained_ns(host)
+    }
+
+    /// Time that passes until a peer is declared dead by a host with a device that has never
+    /// reported the end of a write: its rail is drained and out of use, which may be at the last
+    /// moment of a timeout, and is given another one then.
+    fn drained_ns(&self, of: usize) -> u64 {
+        let never = |f: &Fault| match f.what {
+            Trouble::Lies { host, how, .. } => host == of && how == FalseReport::NeverOver,
+            _ => false,
+        };
+        let drained = (self.setup.faults.iter()).any(|f| never(f) && f.from_ns <= self.now);
+        u64::from(drained) * (self.setup.node.peer_timeout_ns + OUT_OF_USE_NS)
     }
 
     /// Longest time for which rails of a host have been down after `since`.

@@ -66,7 +66,7 @@ impl World {
         let way = (start.min(target), start.max(target));
         let end = end_of(e, read.rail, &read.to);
         let up = self.connections.up.contains_key(&end);
-        if !up || self.connections.rest.evicted_links.contains_key(&way) {
+        if !up || self.connections.eviction.evicted_links.contains_key(&way) {
             return self.read_over(e, &read, false);
         }
         self.mix(&[self.now, 7, read.key, read.len as u64]);
@@ -84,7 +84,7 @@ impl World {
     fn fly_read(&mut self, at: u64, reading: Reading) {
         let (host, rail) = (self.eps[reading.e as usize].host, reading.read.rail);
         let (start, target) = ((host, rail), target_of(&reading.read.to));
-        let busy = &mut self.connections.rest.busy;
+        let busy = &mut self.connections.eviction.busy;
         let busy = busy
             .entry((start.min(target), start.max(target)))
             .or_default();
@@ -105,7 +105,7 @@ impl World {
                 self.read_over(reading.e, &reading.read, true);
                 reading.answer = Some(Answer {
                     late_ns: 0,
-                    tells: false,
+                    reports: false,
                     ..answer
                 });
                 self.fly_read(at, reading);
@@ -114,7 +114,7 @@ impl World {
                 if answer.lands && self.land_read(&reading, &answer.bytes).is_none() {
                     // The memory is closed, which breaks the connection.
                     self.snap_read(&reading);
-                } else if answer.tells {
+                } else if answer.reports {
                     self.read_over(reading.e, &reading.read, true);
                 }
             }
@@ -175,7 +175,7 @@ impl World {
                 _ => 0,
             },
             lands: fate.lie != Some(FalseReport::Never),
-            tells: fate.lie != Some(FalseReport::NeverOver),
+            reports: fate.lie != Some(FalseReport::NeverOver),
         });
         self.fly_read(arrives.max(self.now), reading);
     }
@@ -229,7 +229,8 @@ impl World {
         }
         self.net.stats.reads_failed += !came as u64;
         let event = RailEvent::Pulled(read.token, came);
-        ep.machine.tell(&mut wires, read.rail, News::Rail(event));
+        ep.machine
+            .queue_event(&mut wires, read.rail, News::Rail(event));
         drop(wires);
         self.wake(e, self.now + 500);
     }
@@ -249,7 +250,7 @@ impl World {
         over.extend(mine);
         for mut reading in over {
             let answer = reading.answer.take();
-            if answer.as_ref().is_some_and(|answer| !answer.tells) {
+            if answer.as_ref().is_some_and(|answer| !answer.reports) {
                 continue;
             }
             let bytes = answer.map_or(Vec::new(), |answer| answer.bytes);

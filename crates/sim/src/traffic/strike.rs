@@ -50,11 +50,11 @@ impl World {
 
     fn fail(&mut self, e: u32, strike: &Strike) {
         let (host, rail) = (self.eps[e as usize].host, strike.rail);
-        let troubles = match strike.told {
+        let troubles = match strike.notified {
             true => vec![Trouble::RailDown {
                 host,
                 rail,
-                told: true,
+                notified: true,
             }],
             false => [true, false]
                 .map(|outgoing| Trouble::Blackhole {
@@ -73,10 +73,10 @@ impl World {
             self.setup.add((from_ns, to_ns), what);
             self.push(to_ns, Next::Fault(at, false));
         }
-        if strike.told {
+        if strike.notified {
             let machine = &self.eps[e as usize].machine;
             let news = RailEvent::Fault(RailFault::Down(0));
-            machine.tell(&mut machine.wires(), rail, News::Rail(news));
+            machine.queue_event(&mut machine.wires(), rail, News::Rail(news));
             self.wake(e, self.now);
         }
     }

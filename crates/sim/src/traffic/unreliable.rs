@@ -42,7 +42,7 @@ impl OutWrite {
     }
 
     /// The immediate of the packet that reports the write.
-    pub(crate) fn told(&self) -> Option<u32> {
+    pub(crate) fn immediate(&self) -> Option<u32> {
         let call = self.call?;
         Some(of_packet(call, self.parts().len()))
     }

@@ -12,6 +12,7 @@ use crate::machine::place::{port_of, target_of};
 use crate::machine::port::Port;
 use crate::network::hurt::{put, WriteDamage};
 use crate::network::net::Net;
+use crate::network::sums::seed_of;
 use crate::setup::choices::FalseReport;
 use crate::truth::memory::Buffer;
 use crate::world::state::{Next, World};
@@ -167,7 +168,7 @@ impl World {
         }
         // The immediate comes with the bytes, or, if the rail reports falsely or the bytes are
         // late, before them; or it alone is lost.
-        let said = immediate.filter(|_| fate.said && !self.rng.ppm(self.net.weather.drop));
+        let said = immediate.filter(|_| fate.said && !self.rng.ppm(self.net.packet_faults.drop));
         let alone = said.filter(|_| fate.late || lost);
         let flights = [
             fate.lands.map(|at| (at, fate.hurt, said.xor(alone))),
@@ -209,15 +210,15 @@ impl World {
         let crc = u32::from_le_bytes([out.bytes[0], out.bytes[1], out.bytes[2], out.bytes[3]]);
         let packet = marline_wire::Packet::parse(&out.bytes, |_| crc);
         let packet = packet.map_err(|_| "a write with a packet that does not parse")?;
-        let told = packet.frames().find_map(|(frame, _)| match frame {
+        let written = packet.frames().find_map(|(frame, _)| match frame {
             marline_wire::Frame::Written(w) => Some(w),
             _ => None,
         });
-        let told = told.ok_or("a write that nobody tells of")?;
-        let message = match told.flags & FLAG_READ_REPLY {
+        let written = written.ok_or("a write that nobody tells of")?;
+        let message = match written.flags & FLAG_READ_REPLY {
             0 => {
                 let dst = crate::machine::host::index_of(packet.header.dst_id);
-                self.truth.find(e, dst, told.number)
+                self.truth.find(e, dst, written.number)
             }
             _ => None,
         };
@@ -233,7 +234,7 @@ impl World {
                 to.extend_from_slice(bytes);
             } else if in_region < region_len {
                 to.extend_from_slice(self.content.slice(0, in_region as u64, len));
-            } else if ep.graveyard.holds(address) {
+            } else if ep.retired.holds(address) {
                 return Err("a write reads memory of a finished operation".into());
             } else if let Some(uid) = message {
                 let base = self.truth.msgs[uid as usize].base;
@@ -299,6 +300,7 @@ impl World {
         };
         self.mix(&[self.now, 6, key, offset]);
         let address = base + offset as usize;
+        hurt = self.replaced(hurt);
         let rng = &mut self.rng;
         let ops = self.eps[e as usize].ops.iter_mut();
         let place = ops.filter(|op| op.done_ns.is_none());
@@ -315,12 +317,23 @@ impl World {
         spare::give(bytes);
     }
 
+    /// The damage of a write: in jobs in which payload sums have keys, every second damaged payload
+    /// is replaced by one with the same sum without a key.
+    fn replaced(&mut self, hurt: WriteDamage) -> WriteDamage {
+        match hurt {
+            WriteDamage::Flips if self.setup.sums_payloads_with_key() && self.rng.one_in(2) => {
+                WriteDamage::Replaced
+            }
+            hurt => hurt,
+        }
+    }
+
     /// The rail reports the end of a write.
     pub(crate) fn write_over(&mut self, e: u32, rail: usize, token: u64) {
         let ep = &self.eps[e as usize];
         if ep.alive && !ep.closed {
             let machine = &ep.machine;
-            machine.tell(
+            machine.queue_event(
                 &mut machine.wires(),
                 rail,
                 News::Rail(RailEvent::Done(token)),
@@ -400,7 +413,8 @@ impl World {
             0 => Algorithm::from_u8(header.algorithm).unwrap_or_default(),
             _ => Algorithm::None,
         };
-        let seed = sum_seed(header.src_id, w.number, false, w.offset, bytes.len());
+        let number = sum_seed(header.src_id, w.number, false, w.offset, bytes.len());
+        let seed = seed_of(&self.setup, header, number);
         let summed = sum(algorithm, seed, bytes) == w.sum;
         if summed && self.content.slice(base, w.offset, bytes.len()) == bytes {
             self.truth.msgs[uid as usize].land(w.offset, w.len as u64);

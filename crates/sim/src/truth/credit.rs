@@ -19,7 +19,7 @@ struct Pair {
     /// Credit used by sent messages, in bytes.
     used: u64,
     /// The most that the receiver ever granted, even if the frame did not arrive.
-    told: u64,
+    allowed: u64,
 }
 
 impl Default for Pair {
@@ -28,7 +28,7 @@ impl Default for Pair {
             next: 0,
             ahead: BTreeSet::new(),
             used: 0,
-            told: FIRST_CREDIT,
+            allowed: FIRST_CREDIT,
         }
     }
 }
@@ -72,8 +72,8 @@ impl Credits {
         }
         for (frame, _) in packet.frames() {
             match frame {
-                Frame::Hello(hello) => self.tell(src, dst, hello.credit())?,
-                Frame::Credit { bytes } => self.tell(src, dst, bytes)?,
+                Frame::Hello(hello) => self.allow(src, dst, hello.credit())?,
+                Frame::Credit { bytes } => self.allow(src, dst, bytes)?,
                 Frame::Eager(eager) => self.charge(src, dst, &eager.head, eager.head.total)?,
                 Frame::Rts(rts) => self.charge(src, dst, &rts.head, 0)?,
                 _ => {}
@@ -92,10 +92,10 @@ impl Credits {
     }
 
     /// `src` grants `dst` this much in total.
-    fn tell(&mut self, src: u32, dst: u32, bytes: u64) -> Result<(), String> {
+    fn allow(&mut self, src: u32, dst: u32, bytes: u64) -> Result<(), String> {
         let window = self.window;
         let pair = self.pair(dst, src);
-        pair.told = pair.told.max(bytes);
+        pair.allowed = pair.allowed.max(bytes);
         let most = pair.used + window;
         (bytes <= most)
             .then_some(())
@@ -109,10 +109,10 @@ impl Credits {
             return Ok(());
         }
         pair.used += eager + MESSAGE_OVERHEAD;
-        let (used, told) = (pair.used, pair.told);
-        (used <= told).then_some(()).ok_or_else(|| {
+        let (used, allowed) = (pair.used, pair.allowed);
+        (used <= allowed).then_some(()).ok_or_else(|| {
             let number = head.number;
-            format!("message {number} to {dst} goes beyond credit: {used} of {told} bytes")
+            format!("message {number} to {dst} goes beyond credit: {used} of {allowed} bytes")
         })
     }
 }

@@ -30,7 +30,7 @@ const FINE: usize = 64 << 10;
 /// (Otherwise clearing new blocks would dominate the time.)
 const SPARE_BYTES: usize = 1 << 30;
 /// Bytes of finished buffers that are watched.
-const GRAVEYARD_BYTES: usize = 8 << 20;
+const RETIRED_BYTES: usize = 8 << 20;
 /// Most places at which an operation's memory is split.
 pub const CUTS_MAX: usize = 6;
 /// Bytes poisoned at the end of an operation or after a failure (the operation's buffer may be
@@ -341,7 +341,7 @@ impl RetiredBuffers {
     pub fn tear_down(&mut self, handle: u32, buffer: Buffer) -> Result<(), (u32, &'static str)> {
         self.bytes += buffer.block.len();
         self.buffers.push_back((handle, buffer));
-        if self.bytes > GRAVEYARD_BYTES {
+        if self.bytes > RETIRED_BYTES {
             return self.look_at_oldest();
         }
         Ok(())
@@ -431,6 +431,8 @@ pub struct RecvOp {
     pub cancelled: bool,
     /// True if a message for this multi-receive was lost with its sender.
     pub lost_with_sender: bool,
+    /// True if parts of a message that never became whole may lie in the buffer.
+    pub has_parts: bool,
 }
 
 /// A remote read.

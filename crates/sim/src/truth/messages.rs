@@ -5,7 +5,7 @@ use crate::base::table::Table;
 use crate::truth::credit::Credits;
 use crate::truth::remote::{Call, Spot};
 use marline_wire::{blocks, BLOCK_BYTES};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The target of a remote write.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub struct Put {
     /// Data for the target's queue, carried by this message.
     pub data: Option<u64>,
     /// Bytes of the write after which the data follows.
-    pub trails: usize,
+    pub data_after: usize,
     /// True if the message is the whole operation, and is counted with it.
     pub alone: bool,
 }
@@ -53,7 +53,7 @@ impl Put {
             polled: false,
             kept: None,
             data,
-            trails: 0,
+            data_after: 0,
             alone: false,
         }
     }
@@ -305,6 +305,8 @@ pub struct PlainRecv {
     pub multi_min: Option<u64>,
     /// Multi-receive: bytes used.
     pub used: u64,
+    /// Receives posted later have a higher number.
+    pub order: u64,
 }
 
 impl PlainRecv {
@@ -322,7 +324,7 @@ impl PlainRecv {
 
 impl PlainRecv {
     /// Returns whether a death may end the receive although it names no source.
-    fn is_told(&self) -> bool {
+    fn is_reported(&self) -> bool {
         self.source.is_none() && self.tag.is_some() && self.multi_min.is_none()
     }
 }
@@ -351,6 +353,11 @@ pub struct Plain {
     pub any_source_fails: bool,
     /// True after a death, until it has ended a receive.
     pub news: bool,
+    /// Receives that messages of strangers matched, as they were before, and whether they stayed
+    /// posted; by message.
+    pub before: BTreeMap<u32, (PlainRecv, bool)>,
+    /// Receives posted so far.
+    next: u64,
 }
 
 impl Plain {
@@ -372,6 +379,7 @@ impl Plain {
     }
 
     fn take(&mut self, at: usize, uid: u32, msg: &Msg) -> Match {
+        let before = self.posted[at].clone();
         let recv = &mut self.posted[at];
         let (handle, base) = (recv.handle, recv.used);
         let room = recv.capacity - base;
@@ -383,6 +391,9 @@ impl Plain {
         if !stays {
             self.posted.remove(at);
         }
+        if before.source.is_none() {
+            self.before.insert(uid, (before, stays));
+        }
         Match {
             uid,
             handle,
@@ -393,22 +404,27 @@ impl Plain {
 
     /// A receive is posted; returns immediate matches.
     pub fn post(&mut self, recv: PlainRecv, msgs: &[Msg]) -> Vec<Match> {
+        self.next += 1;
+        let order = self.next;
+        self.post_again(PlainRecv { order, ..recv }, msgs)
+    }
+
+    /// A receive is posted at its place in the order; returns immediate matches.
+    pub fn post_again(&mut self, recv: PlainRecv, msgs: &[Msg]) -> Vec<Match> {
         let handle = recv.handle;
-        self.posted.push_back(recv);
+        let later = self.posted.iter().rposition(|p| p.order < recv.order);
+        self.posted.insert(later.map_or(0, |at| at + 1), recv);
         let mut matches = Vec::new();
         loop {
-            let at = self.posted.len() - 1;
-            let here = self.posted.get(at).filter(|p| p.handle == handle);
-            let Some(recv) = here else { return matches };
+            let here = self.posted.iter().rposition(|p| p.handle == handle);
+            let Some(at) = here else { return matches };
+            let recv = &self.posted[at];
             let accepts = |&uid: &u32| recv.accepts(&msgs[uid as usize]);
             let Some(found) = self.unexpected.iter().position(accepts) else {
                 return matches;
             };
             let uid = self.unexpected.remove(found);
             matches.push(self.take(at, uid, &msgs[uid as usize]));
-            if self.posted.is_empty() {
-                return matches;
-            }
         }
     }
 
@@ -439,20 +455,21 @@ impl Plain {
     }
 
     /// Receives from any source that a death ends.
-    pub fn tell(&mut self) -> Vec<u32> {
+    pub fn take_reported(&mut self) -> Vec<u32> {
         if !self.any_source_fails {
             return Vec::new();
         }
-        let (told, stay): (VecDeque<_>, _) = (self.posted.drain(..)).partition(PlainRecv::is_told);
+        let (reported, stay): (VecDeque<_>, _) =
+            (self.posted.drain(..)).partition(PlainRecv::is_reported);
         self.posted = stay;
-        self.news = told.is_empty();
-        told.iter().map(|p| p.handle).collect()
+        self.news = reported.is_empty();
+        reported.iter().map(|p| p.handle).collect()
     }
 
     /// True if a death before its posting ends the receive that was just posted.
     pub fn is_news(&mut self, handle: u32) -> bool {
-        let told = |p: &&PlainRecv| p.handle == handle && p.is_told();
-        let news = self.news && self.posted.back().filter(told).is_some();
+        let reported = |p: &PlainRecv| p.handle == handle && p.is_reported();
+        let news = self.news && self.posted.iter().rev().any(reported);
         self.news &= !news;
         news && self.cancel(handle)
     }

@@ -1,5 +1,6 @@
 //! The truth of a run: messages, operations, and their memory.
 
+pub(crate) mod amplification;
 pub(crate) mod credit;
 pub(crate) mod elements;
 pub(crate) mod memory;

@@ -300,18 +300,18 @@ impl Counted {
 
 /// Operations of peers on one window.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lets {
+pub(crate) struct Admissions {
     /// Counters of the region: reads, writes.
     pub(crate) counters: [Arc<Counter>; 2],
     /// Admitted parts of counted operations.
-    pub(crate) let_in: [u64; 2],
+    pub(crate) admitted: [u64; 2],
     /// Messages of admitted writes without parts.
     pub(crate) alone: Vec<u32>,
 }
 
 /// The count of an admitted user.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Let {
+pub(crate) enum Admission {
     /// A read, or a part of a read.
     Read,
     /// A part of a write.
@@ -322,17 +322,17 @@ pub(crate) enum Let {
     Nothing,
 }
 
-impl Lets {
+impl Admissions {
     /// Adds an admission.
-    pub(crate) fn add(&mut self, what: Let) {
+    pub(crate) fn add(&mut self, what: Admission) {
         match what {
-            Let::Read => self.let_in[0] += 1,
-            Let::Part => self.let_in[1] += 1,
-            Let::Write(uid) => {
-                self.let_in[1] += 1;
+            Admission::Read => self.admitted[0] += 1,
+            Admission::Part => self.admitted[1] += 1,
+            Admission::Write(uid) => {
+                self.admitted[1] += 1;
                 self.alone.push(uid);
             }
-            Let::Nothing => {}
+            Admission::Nothing => {}
         }
     }
 }

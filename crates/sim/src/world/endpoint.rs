@@ -8,22 +8,19 @@ use crate::machine::place::{port_of, Sites};
 use crate::machine::port::PortSpec;
 use crate::machine::system::{SimSystem, SimWatch};
 use crate::setup::choices::Setup;
+use crate::setup::key::job_key;
 use crate::truth::memory::{Buffer, Op, OpKind, RecvOp, RetiredBuffers};
 use crate::truth::messages::Plain;
 use crate::truth::remote::{Counted, KEY};
 use crate::world::app::{App, LateSend};
 use crate::world::trace::Trace;
 use crate::world::windows::Windows;
-use marline_auth::{JobKey, JOB_KEY_LEN};
 use marline_engine::{
     AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, Region, SubmitError,
 };
 use marline_proto::{Node, PathStats};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-
-/// The key of all engines.
-pub(crate) const JOB_KEY: [u8; JOB_KEY_LEN] = [0x5a; JOB_KEY_LEN];
 
 /// Events of each endpoint in a failure report.
 const TRACE_MAX: usize = 60;
@@ -103,7 +100,7 @@ pub struct Endpoint {
     /// All operations of the endpoint, by handle.
     pub ops: Vec<Op>,
     /// Memory of finished operations.
-    pub graveyard: RetiredBuffers,
+    pub retired: RetiredBuffers,
     /// The matches that MPI's rules require.
     pub plain: Plain,
     /// World time of the next turn.
@@ -179,6 +176,9 @@ fn assemble(
     if index % 2 == 1 {
         proto.algorithm = 5 - proto.algorithm.clamp(1, 4);
     }
+    if setup.versions && index % 2 == 1 {
+        proto.versions.newest += 1;
+    }
     let cfg = CoreConfig {
         proto,
         log_bytes: setup.log_bytes,
@@ -211,8 +211,8 @@ fn assemble(
         log: LogSink(Arc::new(|_, _| {})),
     };
     let engine = Engine::assemble(cfg, parts);
-    if setup.node.key_mark != 0 {
-        engine.set_job_key(JobKey::new(JOB_KEY));
+    if let Some(key) = job_key(setup) {
+        engine.set_job_key(key);
     }
     if setup.second {
         machine.set_look(0); // without advancing time
@@ -295,7 +295,7 @@ impl Endpoint {
             died_ns: 0,
             closed: false,
             ops: Vec::new(),
-            graveyard: RetiredBuffers::default(),
+            retired: RetiredBuffers::default(),
             plain: Plain::new(setup.node.any_source_fails),
             run_at: u64::MAX,
             thread_at: 0,

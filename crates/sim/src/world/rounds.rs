@@ -28,7 +28,8 @@ impl Rounds {
     pub(crate) fn next(&mut self, packets: u64, wanted: u64) -> Option<u64> {
         let missing = wanted.checked_sub(packets).filter(|&n| n > 0)?;
         let got = (packets - self.before).max(1);
-        // A quarter more than in proportion, since some parts of a round do not grow.
+        // Packets grow with the length of a round, but less than in proportion: some parts of a
+        // round have a fixed length. So the next round is a quarter longer.
         self.times = (missing * self.times * 5 / 4 / got + 1).min(TIMES_MAX);
         self.before = packets;
         self.count += 1;

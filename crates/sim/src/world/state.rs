@@ -14,6 +14,7 @@ use crate::network::hurt::WriteDamage;
 use crate::network::net::Net;
 use crate::network::strangers::Strangers;
 use crate::setup::choices::Setup;
+use crate::truth::amplification::Amplification;
 use crate::truth::messages::Truth;
 use crate::world::app::App;
 use crate::world::endpoint::Endpoint;
@@ -99,7 +100,7 @@ pub struct World {
     pub(crate) overs: BTreeMap<u64, (u32, usize, u64, (usize, usize))>,
     /// All endpoints, including dead ones.
     pub eps: Vec<Endpoint>,
-    /// The endpoint on each host.
+    /// The newest endpoint on each host.
     pub on_host: Vec<Option<u32>>,
     /// The network.
     pub net: Net,
@@ -115,7 +116,7 @@ pub struct World {
     /// Batches that wait for evicted connections.
     pub(crate) evicted_links: BTreeMap<Way, Vec<(u32, Out)>>,
     pub(crate) rng: Rng,
-    /// For windows: a separate random stream.
+    /// A separate random stream for windows of remote memory.
     pub(crate) windows_rng: Rng,
     /// Hash of all events.
     pub hash: u64,
@@ -138,6 +139,8 @@ pub struct World {
     pub(crate) rounds: Rounds,
     pub(crate) connections: Connections,
     pub(crate) asks: Asks,
+    /// Traffic with strangers.
+    pub(crate) amplification: Amplification,
     pub(crate) strangers: Strangers,
     /// Flows of datagrams.
     pub(crate) flows: Flows,
@@ -178,6 +181,7 @@ impl World {
             rounds: Rounds::default(),
             connections: Connections::default(),
             asks: Asks::new(setup.seed),
+            amplification: Amplification::default(),
             strangers: Strangers::new(setup.seed),
             flows: Flows::default(),
             neighbours: BTreeMap::new(),
@@ -196,7 +200,7 @@ impl World {
         if self.now > 0 {
             // The host's rails have got their address meanwhile.
             self.setup.awaited.retain(|&(of, _)| of != host);
-            self.eps.iter_mut().for_each(Endpoint::show_card);
+            self.eps.iter_mut().for_each(Endpoint::publish_address);
         }
         // Separate random numbers for each process.
         let numbers = |of: u64| Rng::new(self.setup.seed, of << 32 | index as u64);
@@ -211,7 +215,7 @@ impl World {
                 rate: self.setup.rate[r],
                 queue_ns: self.setup.queue_ns,
                 merges: behaviour >> (4 * r) & 1 == 0,
-                tells_segment: behaviour >> (4 * r) & 6 == 0,
+                reports_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
                 connects: self.setup.connects(r),
                 standby: self.setup.behind == Some(r),

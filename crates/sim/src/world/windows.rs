@@ -1,7 +1,7 @@
 //! Memory open to peers, as its owner keeps it.
 
 use crate::base::table::Table;
-use crate::truth::remote::{Cells, Lets};
+use crate::truth::remote::{Admissions, Cells};
 use std::collections::VecDeque;
 
 /// The memory of a process open to peers.
@@ -46,7 +46,7 @@ pub struct Window {
     pub(crate) until: u64,
     pub(crate) haste: u64,
     /// Admitted operations, which are counted here.
-    pub(crate) lets: Lets,
+    pub(crate) admissions: Admissions,
 }
 
 /// The user of a window.
@@ -69,7 +69,7 @@ pub(crate) struct Place {
 /// The state of a range of a window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Within {
-    /// The owner stored content from this base.
+    /// The owner stored generated content; the value is its base.
     Content(u64),
     /// A peer was admitted.
     User(User),

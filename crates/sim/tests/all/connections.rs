@@ -13,7 +13,7 @@ fn setup(seed: u64, rails: usize, breaks: u32) -> Setup {
     setup.streams.fill(true);
     setup.connected.fill(true);
     setup.writes.fill(false);
-    setup.weather = PacketFaults {
+    setup.packet_faults = PacketFaults {
         breaks,
         ..PacketFaults::default()
     };
@@ -23,7 +23,7 @@ fn setup(seed: u64, rails: usize, breaks: u32) -> Setup {
         what: Trouble::RailDown {
             host: 0,
             rail: 0,
-            told: true,
+            notified: true,
         },
     };
     setup.faults = vec![down(1), down(8)];

@@ -14,7 +14,7 @@ fn play(rails: usize, bad: &[(usize, u32, u64)]) -> Outcome {
 fn play_with(rails: usize, bad: &[(usize, u32, u64)], others: &[Fault]) -> Outcome {
     let mut setup = Setup::plain(1, 2, rails);
     setup.topology = Topology::Planes;
-    setup.weather = PacketFaults::default();
+    setup.packet_faults = PacketFaults::default();
     setup.work = Work::Halo;
     (setup.ops, setup.size_max, setup.pause_ns) = (16_000, 1 << 20, 500);
     setup.latency_ns = vec![20_000; rails];

@@ -46,7 +46,7 @@ fn slices(seed: u64, hosts: usize) -> Vec<Fault> {
 fn setup(seed: u64, hosts: usize, work: Work, size_max: u64) -> Setup {
     let mut setup = Setup::plain(seed, hosts, 2);
     setup.topology = Topology::Planes;
-    setup.weather = PacketFaults::default();
+    setup.packet_faults = PacketFaults::default();
     (setup.work, setup.size_max) = (work, size_max);
     setup.pause_ns = 500;
     setup.rate = vec![1_250_000_000; 2];
@@ -184,7 +184,7 @@ fn losses_are_retransmitted_without_descheduling_grace() {
         for (work, size_max) in works {
             let mut setup = setup(seed, 2, work, size_max);
             setup.ops = 1_000;
-            setup.weather.drop = [1_000, 10_000, 50_000][seed as usize % 3];
+            setup.packet_faults.drop = [1_000, 10_000, 50_000][seed as usize % 3];
             let outcome = run_setup(&setup, false);
             assert_eq!(outcome.failure, None, "{work:?}, seed {seed}");
             worked += outcome.worked_ns;

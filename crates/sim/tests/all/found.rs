@@ -59,7 +59,7 @@ fn worked_ns(cut: bool) -> u64 {
     const MS: u64 = 1_000_000;
     let mut setup = Setup::plain(1, 2, 2);
     setup.topology = Topology::Planes;
-    setup.weather = PacketFaults::default();
+    setup.packet_faults = PacketFaults::default();
     setup.work = Work::PingPong;
     (setup.ops, setup.size_max, setup.latency_ns) = (52_000, 64, vec![100_000, 300_000]);
     let hole = |rail, from_ms, to_ms| {
@@ -180,7 +180,8 @@ fn one_who_was_given_up_may_answer_for_a_while() {
 }
 
 /// A packet came 0.3 s after its sender's death, which was found a whole timeout later. (The
-/// simulator called that too late; the second in a later round, when the weather was another.)
+/// simulator called that too late; the second in a later
+/// round, with other packet faults.)
 #[test]
 fn a_late_packet_of_a_dead_peer_is_a_sign_of_life() {
     clean_for_long(9_524_414);

@@ -19,3 +19,4 @@ mod scale;
 mod seeds;
 mod slow;
 mod unlike;
+mod versions;

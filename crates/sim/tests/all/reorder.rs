@@ -9,7 +9,7 @@ const MS: u64 = 1_000_000;
 fn play(seed: u64, reorder_ns: u64) -> Outcome {
     let mut setup = Setup::plain(seed, 2, 2);
     setup.topology = Topology::Planes;
-    setup.weather = PacketFaults {
+    setup.packet_faults = PacketFaults {
         reorder: 500_000,
         reorder_ns,
         ..PacketFaults::default()

@@ -3,7 +3,7 @@
 use marline_sim::{scale, Work};
 
 /// Bytes per idle peer; a million peers fit into 3 GiB.
-const IDLE_PEER_MAX: u64 = 3_064;
+const IDLE_PEER_MAX: u64 = 3_072;
 
 /// Memory and packets must not grow with the number of peers: probes of many paths and packet sizes
 /// at once must not delay acks until PTOs expire.

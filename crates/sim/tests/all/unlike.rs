@@ -16,7 +16,7 @@ fn play(rates: &[u64], streams: &[bool]) -> Outcome {
 fn setup(rates: &[u64], streams: &[bool]) -> Setup {
     let mut setup = Setup::plain(1, 2, rates.len());
     setup.topology = Topology::Planes;
-    setup.weather = PacketFaults::default();
+    setup.packet_faults = PacketFaults::default();
     setup.work = Work::Halo;
     (setup.ops, setup.size_max, setup.pause_ns) = (400, 4 << 20, 500);
     setup.latency_ns = vec![20_000; rates.len()];

@@ -21,7 +21,7 @@ const COMPARISON_NS: u64 = MS;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cut {
     /// The rail goes down; its host is notified, the other one is not.
-    Told,
+    Notified,
     /// The rail goes down without notification.
     Silent,
     /// The rail receives nothing.
@@ -48,7 +48,7 @@ fn pick(seed: u64, question: u64, n: u64) -> u64 {
 fn setup(seed: u64, cut: Cut) -> Setup {
     let mut setup = Setup::plain(seed, 2, 2);
     setup.topology = Topology::Planes;
-    setup.weather = PacketFaults::default();
+    setup.packet_faults = PacketFaults::default();
     setup.work = [Work::PingPong, Work::Halo, Work::Incast][pick(seed, 1, 3) as usize];
     setup.size_max = [2_000, 70_000, 300_000][pick(seed, 2, 3) as usize];
     (setup.ops, setup.pause_ns) = (1_600, 500);
@@ -71,10 +71,10 @@ fn setup(seed: u64, cut: Cut) -> Setup {
 fn troubles(cut: Cut) -> Vec<Trouble> {
     let (host, rail) = (0, 0);
     match cut {
-        Cut::Told | Cut::Silent => vec![Trouble::RailDown {
+        Cut::Notified | Cut::Silent => vec![Trouble::RailDown {
             host,
             rail,
-            told: cut == Cut::Told,
+            notified: cut == Cut::Notified,
         }],
         Cut::Unheard | Cut::Mute => vec![Trouble::Blackhole {
             host,
@@ -90,7 +90,7 @@ fn troubles(cut: Cut) -> Vec<Trouble> {
             host,
             rail,
             mtu: SHRUNK,
-            told: false,
+            notified: false,
         }],
         Cut::Opposite => [true, false]
             .map(|outgoing| Trouble::Blackhole {
@@ -172,7 +172,7 @@ fn leaves(cut: Cut) {
 
 #[test]
 fn data_leaves_a_rail_that_is_reported_down() {
-    leaves(Cut::Told);
+    leaves(Cut::Notified);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn data_leaves_a_rail_with_heavy_loss() {
 fn a_path_that_is_never_given_up_is_noticed() {
     use marline_proto::Mutation;
     for (cut, mutation) in [
-        (Cut::Told, Mutation::Cling),
+        (Cut::Notified, Mutation::Cling),
         (Cut::Silent, Mutation::Cling),
         (Cut::Unheard, Mutation::Cling),
         (Cut::Mute, Mutation::Cling),

@@ -50,7 +50,7 @@ fn set_kind(setup: &mut Setup, rail: usize, kind: Kind, writes: bool) {
 fn setup((from, to): (Kind, Kind), moment: Moment) -> Setup {
     let mut setup = Setup::plain(7, 2, 2);
     setup.topology = Topology::Planes;
-    setup.weather = PacketFaults::default();
+    setup.packet_faults = PacketFaults::default();
     (setup.work, setup.ops, setup.pause_ns) = (Work::PingPong, 60, 500);
     setup.rate = vec![1_250_000_000; 2];
     (setup.socket_bytes, setup.log_bytes, setup.queue_ns) = (4 << 20, 64 << 20, MS);
@@ -87,21 +87,21 @@ fn run(setup: &Setup) -> Outcome {
 }
 
 /// A failure that a run does not reach, for counting moments.
-fn strike(moment: Moment, senders: bool, told: bool) -> Strike {
+fn strike(moment: Moment, senders: bool, notified: bool) -> Strike {
     Strike {
         moment,
         nth: u64::MAX,
         rail: FAILS,
         senders,
-        told,
+        notified,
         lasts_ns: AWAY_NS,
     }
 }
 
 /// Runs a cell of the table twice: to count its moments, and to strike one.
-fn cell(kinds: (Kind, Kind), moment: Moment, senders: bool, told: bool) {
+fn cell(kinds: (Kind, Kind), moment: Moment, senders: bool, notified: bool) {
     let mut setup = setup(kinds, moment);
-    let mut strike = strike(moment, senders, told);
+    let mut strike = strike(moment, senders, notified);
     setup.strike = Some(strike);
     let whole = run(&setup);
     assert!(whole.moments > 0, "the rail never shows the moment");
@@ -126,7 +126,10 @@ fn cell(kinds: (Kind, Kind), moment: Moment, senders: bool, told: bool) {
     let rail = &struck.rails[FAILS];
     let left = rail.failovers + rail.resent_failover;
     let ptos_sent = struck.rails[FAILS].ptos;
-    assert!(left > 0 || (!told && ptos_sent > 0), "the rail was left");
+    assert!(
+        left > 0 || (!notified && ptos_sent > 0),
+        "the rail was left"
+    );
 }
 
 /// The mutation that forgets frames in flight on an abandoned path is noticed.
@@ -166,7 +169,7 @@ macro_rules! cells {
         }
     };
     (moments $kinds:expr; $($sender:ident, $receiver:ident: $moment:expr);*) => {
-        pub mod told {
+        pub mod notified {
             use super::*;
             $(
                 #[test]

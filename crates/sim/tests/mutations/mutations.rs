@@ -5,6 +5,7 @@
 //! with `MUTATIONS=IgnoreTag,AcceptReplays` only these mistakes.
 #![cfg(feature = "mutation")]
 
+use marline_auth::Level;
 use marline_proto::group::GroupMutation;
 use marline_proto::Mutation;
 use marline_sim::group::{run_group, GroupSetup};
@@ -66,11 +67,33 @@ fn every_mutation_of_groups_is_noticed() {
     hunt_all(&GroupMutation::ALL, with_group);
 }
 
+/// Any host on the path can replace a payload whose sum has no key, and none whose sum has one.
+#[test]
+fn replaced_payloads_with_the_same_sum_pass_without_a_key_alone() {
+    let run = |seed, mutation| {
+        let mut setup = Setup::plain(seed, 2, 1);
+        (setup.node.key_mark, setup.level) = (1, Level::Payloads);
+        (setup.node.algorithm, setup.node.summed) = (1, (0, u64::MAX));
+        setup.node.mutation = mutation;
+        setup.packet_faults.corrupt_payload = 20_000;
+        run_setup(&setup, false)
+    };
+    let (mut replaced, mut passed) = (0, 0);
+    for seed in 0..6 {
+        let keyed = run(seed, None);
+        assert_eq!(keyed.failure, None, "{seed}");
+        replaced += keyed.troubles.get("payload replaced").unwrap_or(&0);
+        let failure = run(seed, Some(Mutation::UnkeyedSums)).failure;
+        passed += failure.is_some_and(|text| text.contains("wrong bytes pass")) as u32;
+    }
+    assert!(replaced > 0 && passed > 0, "{replaced}, {passed}");
+}
+
 #[test]
 fn a_failing_setup_shrinks_and_still_fails() {
     let mut setup = Setup::draw(0, Profile::Swarm, 4, 2);
     setup.node.mutation = Some(Mutation::ForgetLost);
-    setup.weather.drop = 50_000;
+    setup.packet_faults.drop = 50_000;
     assert!(run_setup(&setup, false).failure.is_some());
     let small = shrink(&setup);
     assert!(run_setup(&small, false).failure.is_some());
@@ -82,7 +105,7 @@ fn a_failing_setup_shrinks_and_still_fails() {
 fn later_rounds_and_other_rails_are_taken_away() {
     let mut setup = Setup::draw(0, Profile::Swarm, 3, 3);
     setup.node.mutation = Some(Mutation::IgnoreSum);
-    setup.weather.corrupt_payload = 100_000;
+    setup.packet_faults.corrupt_payload = 100_000;
     setup.packets_min = 20_000;
     assert!(run_setup(&setup, false).failure.is_some());
     let small = shrink(&setup);

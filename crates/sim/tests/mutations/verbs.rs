@@ -18,7 +18,7 @@ fn setup(seed: u64, kinds: &[Verbs]) -> Setup {
     (setup.node.eager_max, setup.node.write_min) = (4_096, 8_192);
     setup.registered_max = usize::MAX;
     setup.socket_bytes = 4 << 20;
-    setup.weather = PacketFaults {
+    setup.packet_faults = PacketFaults {
         breaks: 5_000,
         drop: 2_000,
         ..PacketFaults::default()
@@ -80,7 +80,7 @@ fn writes_that_never_land_are_sent_again() {
 /// Two hosts with unreliable connections that lose writes, without sums.
 fn unreliable(seed: u64, drop: u32) -> Setup {
     let mut setup = setup(seed, &[Verbs::Uc]);
-    setup.weather = PacketFaults {
+    setup.packet_faults = PacketFaults {
         drop,
         ..PacketFaults::default()
     };
@@ -94,8 +94,8 @@ fn a_packet_counts_only_after_its_writes() {
     let mut doubted = 0;
     for seed in 0..8 {
         let mut setup = unreliable(seed, 20_000);
-        (setup.weather.reorder, setup.weather.reorder_ns) = (20_000, 3 * MS);
-        setup.weather.duplicate = 20_000;
+        (setup.packet_faults.reorder, setup.packet_faults.reorder_ns) = (20_000, 3 * MS);
+        setup.packet_faults.duplicate = 20_000;
         doubted += clean(&setup).net.doubted;
     }
     assert!(doubted > 0);
@@ -145,7 +145,7 @@ fn nothing_is_lost_natively_where_nothing_fails() {
     ] {
         for seed in 0..8 {
             let mut setup = setup(seed, kinds);
-            setup.weather = PacketFaults::default();
+            setup.packet_faults = PacketFaults::default();
             setup.queue_ns = 50 * MS; // nothing is dropped for lack of room either
             setup.node.native_rails = u32::MAX;
             // A receive that fails during its write breaks the connection.
@@ -181,21 +181,21 @@ fn nothing_is_lost_silently_where_native_connections_break() {
 #[test]
 fn connections_are_evicted_and_re_established_under_traffic() {
     use Verbs::{Rc, Uc};
-    let (mut evicted, mut woken, mut held) = (0, 0, 0);
+    let (mut evicted, mut reconnected, mut held) = (0, 0, 0);
     for kinds in [&[Rc][..], &[Uc], &[Rc, Uc]] {
         for datagrams_first in [0, 3] {
             for seed in 0..6 {
                 let mut setup = evicted_links(seed, kinds);
                 setup.evictions.datagrams_first = datagrams_first;
                 let net = clean(&setup).net;
-                (evicted, woken) = (evicted + net.evicted, woken + net.woken);
+                (evicted, reconnected) = (evicted + net.evicted, reconnected + net.reconnected);
                 held += net.held;
             }
         }
     }
     assert!(
-        evicted > 1_000 && woken > 1_000 && held > 1_000,
-        "{evicted} {woken} {held}"
+        evicted > 1_000 && reconnected > 1_000 && held > 1_000,
+        "{evicted} {reconnected} {held}"
     );
 }
 
@@ -217,7 +217,7 @@ fn idle_eviction_loses_nothing_natively() {
 /// Losses can only come from idle eviction, and end the connection to the peer.
 fn natively_evicted(seed: u64, kinds: &[Verbs]) -> Setup {
     let mut setup = evicted_links(seed, kinds);
-    setup.weather = PacketFaults::default();
+    setup.packet_faults = PacketFaults::default();
     setup.node.native_rails = u32::MAX;
     setup
 }
@@ -288,7 +288,7 @@ fn staging(seed: u64, kinds: &[Verbs]) -> Setup {
         block_bytes: 4_096,
         chunk_max: 65_536,
     });
-    setup.weather.corrupt_payload = 5_000;
+    setup.packet_faults.corrupt_payload = 5_000;
     setup
 }
 
@@ -313,7 +313,7 @@ fn staged_bytes_are_right_despite_late_writes() {
 fn nothing_is_staged_without_sums() {
     let mut setup = staging(1, &[Verbs::Rc]);
     setup.node.summed = (1, 0);
-    setup.weather.corrupt_payload = 0;
+    setup.packet_faults.corrupt_payload = 0;
     let net = clean(&setup).net;
     assert!(net.staged == 0 && net.writes > 0, "{net:?}");
 }
@@ -324,7 +324,7 @@ fn reading(seed: u64, kinds: &[Verbs]) -> Setup {
     setup.read_all();
     setup.node.segment_min = 32_768;
     setup.ops = 500;
-    setup.weather.breaks = 20_000;
+    setup.packet_faults.breaks = 20_000;
     setup
 }
 
@@ -351,7 +351,7 @@ fn without_faults_every_read_completes() {
     let mut reads = 0;
     for seed in 0..8 {
         let mut setup = reading(seed, &[Verbs::Rc]);
-        setup.weather = PacketFaults::default();
+        setup.packet_faults = PacketFaults::default();
         let net = clean(&setup).net;
         assert!(net.reads_failed == 0 || net.writes_refused > 0, "{seed}");
         reads += net.reads;
@@ -401,7 +401,7 @@ fn damaged_segments_are_asked_for_again() {
 /// Reads suffer damage only.
 fn damaged_reads(seed: u64) -> Setup {
     let mut setup = reading(seed, &[Verbs::Rc]);
-    setup.weather = PacketFaults {
+    setup.packet_faults = PacketFaults {
         corrupt_payload: 50_000,
         ..PacketFaults::default()
     };
@@ -435,7 +435,7 @@ fn rc_then_ud_then_udp_then_tcp_and_back() {
         // Rails 2 and 3 are UDP and TCP.
         setup.verbs[2..].fill(None);
         (setup.connected[2], setup.streams[3]) = (false, true);
-        (setup.weather, setup.silent_ns) = (PacketFaults::default(), 1_900 * MS);
+        (setup.packet_faults, setup.silent_ns) = (PacketFaults::default(), 1_900 * MS);
         (setup.work, setup.ops, setup.pause_ns) = (Work::Halo, 4_000, 200_000);
         setup.faults_end_ns = 50 * MS;
         for rail in 0..3 {

@@ -94,7 +94,7 @@ fn without_sums_only_rails_in_order_write() {
 fn writes_that_are_lost_or_damaged_are_sent_again() {
     for ordered in [false, true] {
         let mut setup = setup(ordered);
-        setup.weather = PacketFaults {
+        setup.packet_faults = PacketFaults {
             drop: 2_000,
             reorder: 20_000,
             reorder_ns: 300_000,
@@ -118,7 +118,7 @@ fn direct_writes_are_lost_damaged_and_repeated_like_packets() {
     assert_eq!(calm.failure, None);
     assert!(calm.net.direct > 300, "{:?}", calm.net);
     setup.direct_again = true;
-    setup.weather = PacketFaults {
+    setup.packet_faults = PacketFaults {
         drop: 2_000,
         reorder: 20_000,
         reorder_ns: 300_000,
@@ -146,7 +146,7 @@ fn reordered_datagrams_of_direct_writes_never_pass() {
         };
         setup.ops = 1_000;
         setup.node.rail_algorithm.fill(Some(algorithm as u8));
-        setup.node.algorithms = Algorithm::BY_TRUST;
+        setup.node.algorithms = Algorithm::BY_TRUST_UNKEYED;
         setup.node.seeing_order = Algorithm::SEEING_ORDER;
         run_setup(&setup, false)
     };

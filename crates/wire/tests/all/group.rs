@@ -1,8 +1,8 @@
 //! Group packets: parsing never panics on any input, and written packets are read back.
 
 use marline_wire::{
-    AckFlags, Asked, Chunk, Gaps, GroupHead, GroupPacket, GroupWord, GroupWriter, Packet,
-    ParseError, GROUP_HEAD_LEN, PARITY_MAX, PIECE_LEN, VERSION,
+    AckFlags, Asked, Chunk, Gaps, GroupFrame, GroupHead, GroupPacket, GroupSeal, GroupWriter,
+    Packet, ParseError, GROUP_HEAD_LEN, PARITY_MAX, PIECE_LEN, TAG_LEN, VERSION,
 };
 use proptest::prelude::*;
 
@@ -13,10 +13,22 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, byte)
 }
 
-fn write(head: &GroupHead, words: &[GroupWord], chunk: Option<(Chunk, u64)>) -> Vec<u8> {
+fn write(head: &GroupHead, frames: &[GroupFrame], chunk: Option<(Chunk, u64)>) -> Vec<u8> {
+    write_sealed(head, None, frames, chunk)
+}
+
+/// The tag of packets with a seal.
+const TAG: u64 = 0x0123_4567_89ab_cdef;
+
+fn write_sealed(
+    head: &GroupHead,
+    seal: Option<GroupSeal>,
+    frames: &[GroupFrame],
+    chunk: Option<(Chunk, u64)>,
+) -> Vec<u8> {
     let mut bytes = vec![0xee; 2_000];
-    let mut writer = GroupWriter::new(&mut bytes);
-    assert!(words.iter().all(|word| writer.push(word)));
+    let mut writer = GroupWriter::with_seal(&mut bytes, seal);
+    assert!(frames.iter().all(|frame| writer.push(frame)));
     let chunk_ref = chunk.as_ref().map(|(chunk, sum)| (chunk, *sum));
     let head_len = writer.finish(head, chunk_ref).unwrap();
     assert_eq!(head_len % 8, 0);
@@ -25,10 +37,11 @@ fn write(head: &GroupHead, words: &[GroupWord], chunk: Option<(Chunk, u64)>) -> 
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
     let len = chunk.map_or(0, |(chunk, _)| chunk.len as usize);
     bytes.extend((0..len).map(|n| n as u8));
+    bytes.extend(seal.iter().flat_map(|_| TAG.to_le_bytes()));
     bytes
 }
 
-fn word() -> impl Strategy<Value = GroupWord> {
+fn frame() -> impl Strategy<Value = GroupFrame> {
     let gaps = (
         0..u64::MAX - 200,
         proptest::collection::vec(0u64..140, 0..30),
@@ -46,9 +59,9 @@ fn word() -> impl Strategy<Value = GroupWord> {
     prop_oneof![
         (any::<u16>(), any::<u64>(), 0u8..4).prop_map(|(root, next, bits)| {
             let flags = AckFlags::of(bits);
-            GroupWord::Ack { root, next, flags }
+            GroupFrame::Ack { root, next, flags }
         }),
-        (any::<u16>(), gaps).prop_map(|(root, gaps)| GroupWord::Nack { root, gaps }),
+        (any::<u16>(), gaps).prop_map(|(root, gaps)| GroupFrame::Nack { root, gaps }),
         (
             any::<u16>(),
             any::<u64>(),
@@ -56,9 +69,9 @@ fn word() -> impl Strategy<Value = GroupWord> {
         )
             .prop_map(|(root, next, asked)| {
                 let asked = Asked::of(&asked);
-                GroupWord::Tail { root, next, asked }
+                GroupFrame::Tail { root, next, asked }
             }),
-        Just(GroupWord::Probe),
+        Just(GroupFrame::Probe),
     ]
 }
 
@@ -73,7 +86,8 @@ fn head() -> impl Strategy<Value = GroupHead> {
             src_id,
             src_epoch,
             network,
-            flags,
+            // The writer sets the flag of tags.
+            flags: flags & !GroupHead::FLAG_TAGGED,
         },
     )
 }
@@ -105,20 +119,32 @@ proptest! {
     #[test]
     fn what_is_written_is_read_back(
         head in head(),
-        words in proptest::collection::vec(word(), 0..5),
+        frames in proptest::collection::vec(frame(), 0..5),
         chunk in proptest::option::of(chunk()),
+        seal in proptest::option::of((0u64..1 << 48, any::<u16>())),
     ) {
-        let bytes = write(&head, &words, chunk);
+        let seal = seal.map(|(number, to)| GroupSeal { number, to });
+        let bytes = write_sealed(&head, seal, &frames, chunk);
         prop_assert!(GroupPacket::claimed(&bytes));
         let packet = GroupPacket::parse(&bytes, crc32c).unwrap();
+        let tagged = GroupHead::FLAG_TAGGED * u8::from(seal.is_some());
+        let head = GroupHead { flags: head.flags | tagged, ..head };
         prop_assert_eq!(packet.head, head);
-        prop_assert!(packet.words().eq(words.iter().copied()));
+        prop_assert_eq!(packet.seal(), seal);
+        prop_assert_eq!(packet.tag(), seal.map(|_| TAG));
+        prop_assert_eq!(packet.wire_len(), bytes.len());
+        let tail = if seal.is_some() { TAG_LEN } else { 0 };
+        let payload = chunk.map_or(0, |(chunk, _)| chunk.len as usize);
+        prop_assert_eq!(packet.checked_head(), &bytes[4..bytes.len() - payload - tail]);
+        prop_assert!(packet.frames().eq(frames.iter().copied()));
         let read = packet.chunk();
         prop_assert_eq!(read.map(|(chunk, sum, _)| (chunk, sum)), chunk);
         if let Some((chunk, _, payload)) = read {
             prop_assert_eq!(payload.len(), chunk.len as usize);
             prop_assert!(payload.iter().enumerate().all(|(n, &b)| b == n as u8));
-            // A truncated payload is rejected.
+        }
+        if chunk.is_some() || seal.is_some() {
+            // A truncated payload or tag is rejected.
             let cut = GroupPacket::parse(&bytes[..bytes.len() - 1], crc32c);
             prop_assert_eq!(cut.err(), Some(ParseError::Truncated));
         }
@@ -131,11 +157,11 @@ proptest! {
     #[test]
     fn damage_is_found(
         head in head(),
-        words in proptest::collection::vec(word(), 0..5),
+        frames in proptest::collection::vec(frame(), 0..5),
         at: prop::sample::Index,
         bit in 0u8..8,
     ) {
-        let mut bytes = write(&head, &words, None);
+        let mut bytes = write(&head, &frames, None);
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
         prop_assert!(GroupPacket::parse(&bytes, crc32c).is_err());
@@ -152,7 +178,7 @@ proptest! {
             bytes[39] = 1;
             let crc = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
             if let Ok(packet) = GroupPacket::parse(&bytes, |_| crc) {
-                packet.words().for_each(drop);
+                packet.frames().for_each(drop);
             }
         }
     }
@@ -217,7 +243,7 @@ fn impossible_fields_are_malformed() {
         Some(ParseError::Malformed)
     );
     let mut small = [0; 50];
-    assert!(!GroupWriter::new(&mut small).push(&GroupWord::Ack {
+    assert!(!GroupWriter::new(&mut small).push(&GroupFrame::Ack {
         root: 0,
         next: 0,
         flags: AckFlags::default()

@@ -2,9 +2,9 @@
 
 use marline_wire::{
     blocks, Ack, AckMasks, Address, AddressError, Advertisement, Data, Eager, Frame, FrameView,
-    Grant, GroupPacket, Have, HeadWriter, Header, Hello, MsgHead, Packet, ParseError, RailAddr,
-    RailKind, RailList, RailWrites, Read, Rkey, Rts, Written, ACK_MASKS_MAX, BLOCK_BYTES,
-    HELLO_RAIL_BYTES_MAX, RAILS_MAX, RAIL_BYTES_MAX, VERSION,
+    Grant, GroupPacket, Have, HeadWriter, Header, Hello, HelloFields, MsgHead, Packet, ParseError,
+    RailAddr, RailKind, RailList, RailWrites, Read, Rkey, Rts, Versions, Written, ACK_MASKS_MAX,
+    BLOCK_BYTES, HELLO_RAIL_BYTES_MAX, RAILS_MAX, RAIL_BYTES_MAX, VERSION,
 };
 use proptest::prelude::*;
 
@@ -43,6 +43,7 @@ fn seal(bytes: &mut [u8], head_len: usize) {
 #[test]
 fn damage_to_any_head_byte_counts_as_damage() {
     let header = Header {
+        version: VERSION,
         algorithm: 1,
         dst_id: 2,
         dst_token: 3,
@@ -67,7 +68,7 @@ fn damage_to_any_head_byte_counts_as_damage() {
         }
     }
     let mut other = good;
-    other[4] = VERSION + 1;
+    other[4] = VERSION + 2;
     seal(&mut other, head_len);
     let error = Packet::parse(&other, crc32c).map(drop);
     assert_eq!(error, Err(ParseError::Version));
@@ -129,9 +130,13 @@ fn hello() -> impl Strategy<Value = Frame> {
                 algorithm,
                 algorithms,
                 reliable,
+                eager_puts: slot % 2 == 1,
                 refused,
                 credit,
                 revision: token,
+                versions: Versions::OURS,
+                of_destination: None,
+                further: HelloFields::NONE,
                 rails: list(&rails),
             })
         })
@@ -255,6 +260,8 @@ fn frame() -> impl Strategy<Value = Frame> {
             head: 8 * head
         }),
         Just(Frame::Ping),
+        any::<u64>().prop_map(|data| Frame::PathChallenge { data }),
+        any::<u64>().prop_map(|data| Frame::PathResponse { data }),
     ]
 }
 
@@ -270,6 +277,7 @@ fn header() -> impl Strategy<Value = Header> {
                 (path, flags),
                 number,
             )| Header {
+                version: VERSION,
                 algorithm,
                 dst_id,
                 dst_token,
@@ -422,9 +430,13 @@ fn hello_with(rails: RailList<'static>) -> Frame {
         algorithm: 1,
         algorithms: 2,
         reliable: true,
+        eager_puts: true,
         refused: false,
         credit: 0,
         revision: 0,
+        versions: Versions::OURS,
+        of_destination: None,
+        further: HelloFields::NONE,
         rails,
     })
 }
@@ -472,9 +484,18 @@ fn invalid_addresses_give_a_reason() {
     assert_eq!(changed(12, 0), AddressError::Foreign);
     let older = changed(12, b'1');
     assert_eq!(older, AddressError::Version(b'1'));
-    assert!(older.to_string().contains("version 1, ours 3"), "{older}");
-    // Count, length, writes, largest datagram.
-    for (at, value) in [(14, 0), (14, 2), (17, 1), (17, 200), (18, 0xc0), (20, 0)] {
+    let text = older.to_string();
+    assert!(
+        text.contains("version 1 of the protocol, this one 4"),
+        "{text}"
+    );
+    let later = Versions::only(9);
+    let mut address = Address::new(1, 2, &[rail(RailKind::Udp4)]);
+    address.set_versions(later);
+    let read = Address::decode(&address.encode().0).map(|address| address.versions());
+    assert_eq!(read, Ok(later), "its versions are told, whichever they are");
+    // Count, length, largest datagram.
+    for (at, value) in [(14, 0), (14, 2), (17, 1), (17, 200), (20, 0)] {
         assert_eq!(changed(at, value), AddressError::Malformed, "{at}: {value}");
     }
     let unknown = changed(16, 77);

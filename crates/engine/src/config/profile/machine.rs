@@ -23,13 +23,13 @@ impl Machine {
     }
 
     /// Base name of the machine's profile file, without extension.
-    pub fn slug(&self) -> String {
+    pub fn file_stem(&self) -> String {
         let text = format!("{} {}", self.cpu, self.kernels).to_lowercase();
         let words = text.split(|c: char| !c.is_ascii_alphanumeric());
         let words: Vec<&str> = words.filter(|w| !w.is_empty()).collect();
-        let mut slug = words.join("-");
-        slug.truncate(120); // file names may have 255 bytes; the slug is ASCII
-        slug
+        let mut file_stem = words.join("-");
+        file_stem.truncate(120); // file names may have 255 bytes; the name is ASCII
+        file_stem
     }
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_are_told_apart() {
+    fn processors_are_distinguished() {
         let x86 = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 207\n\
                    model name\t: Intel(R) Xeon(R) Processor\nstepping\t: 2\n\nprocessor\t: 1\n";
         assert_eq!(describe(x86), "Intel(R) Xeon(R) Processor (6/207/2)");
@@ -77,11 +77,11 @@ mod tests {
             cpu: cpu.to_owned(),
             kernels: "avx512".to_owned(),
         };
-        let slug = machine("Intel(R) Xeon(R) Processor (6/207/2)").slug();
-        assert_eq!(slug, "intel-r-xeon-r-processor-6-207-2-avx512");
-        assert_eq!(machine("../../é").slug(), "avx512");
-        assert!(machine(&"x".repeat(1000)).slug().len() <= 120);
+        let file_stem = machine("Intel(R) Xeon(R) Processor (6/207/2)").file_stem();
+        assert_eq!(file_stem, "intel-r-xeon-r-processor-6-207-2-avx512");
+        assert_eq!(machine("../../é").file_stem(), "avx512");
+        assert!(machine(&"x".repeat(1000)).file_stem().len() <= 120);
         let here = Machine::here();
-        assert!(here.slug().ends_with(&here.kernels));
+        assert!(here.file_stem().ends_with(&here.kernels));
     }
 }

@@ -13,10 +13,14 @@ struct Fake {
     ticks: AtomicU64,
     ns: AtomicU64,
     rate: AtomicU64,
+    /// Held while time passes: counter and clock advance together. Without it a thread that is
+    /// descheduled between them makes others see 50 us of one and not of the other.
+    passing: Mutex<()>,
 }
 
 impl Fake {
     fn pass(&self, ns: u64) {
+        let _passing = self.passing.lock();
         self.ticks.fetch_add(ns * self.rate.load(Relaxed), SeqCst);
         self.ns.fetch_add(ns, SeqCst);
     }
@@ -24,11 +28,13 @@ impl Fake {
 
 impl Source for Fake {
     fn ticks(&self) -> u64 {
+        let _passing = self.passing.lock();
         self.ticks.load(SeqCst)
     }
 
     fn ns(&self) -> u64 {
         self.pass(10);
+        let _passing = self.passing.lock();
         self.ns.load(SeqCst)
     }
 }
@@ -38,6 +44,7 @@ fn clock() -> CounterClock<Fake> {
         ticks: AtomicU64::new(1_000 * SECOND),
         ns: AtomicU64::new(7 * SECOND),
         rate: AtomicU64::new(2),
+        passing: Mutex::new(()),
     };
     CounterClock::new(fake).unwrap()
 }

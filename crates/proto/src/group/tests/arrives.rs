@@ -37,17 +37,15 @@ fn scheme() -> impl Strategy<Value = Scheme> {
     ]
 }
 
-fn weather() -> impl Strategy<Value = Weather> {
+fn faults() -> impl Strategy<Value = Faults> {
     let lost = prop_oneof![Just(0u64), Just(1), Just(10), Just(50), Just(300)];
     let by_last = prop_oneof![Just(0u64), Just(200)];
     let jitter = prop_oneof![Just(0u64), Just(10_000), Just(500_000)];
-    (lost, by_last, 0u64..100, jitter).prop_map(|(lost, lost_by_last, doubled, jitter_ns)| {
-        Weather {
-            lost,
-            lost_by_last,
-            doubled,
-            jitter_ns,
-        }
+    (lost, by_last, 0u64..100, jitter).prop_map(|(lost, lost_by_last, doubled, jitter_ns)| Faults {
+        lost,
+        lost_by_last,
+        doubled,
+        jitter_ns,
     })
 }
 
@@ -62,7 +60,7 @@ proptest! {
             (Just(members), proptest::collection::vec((0..members, lengths), 1..12))
         }),
         scheme in scheme(),
-        weather in weather(),
+        faults in faults(),
         skew in proptest::collection::vec((any::<u16>(), 0u64..2_000_000), 0..60),
         (copy_max, keep_max) in (0u64..20_000, 0u64..50_000),
         (chunk_ns, networks) in (prop_oneof![Just(0u64), Just(3_000)], 1u8..3),
@@ -79,7 +77,7 @@ proptest! {
             scheme,
             ..GroupConfig::default()
         };
-        let mut world = World::with(members, cfg, weather, seed);
+        let mut world = World::with(members, cfg, faults, seed);
         world.script = scripted;
         let most = world.script.len() as u32;
         for (who, pause) in skew {
@@ -99,6 +97,31 @@ proptest! {
         world.check();
         prop_assert!(world.total(|s| s.early_bytes_max) <= 200_000 * members as u64);
     }
+}
+
+/// Regression: an acknowledgement waited for a chunk that takes it along while retransmissions to
+/// another member followed each other (simulator, seed 701662).
+#[test]
+fn acknowledgements_do_not_wait_for_retransmissions_to_others() {
+    let (now, from) = (1, |from| Heard {
+        from,
+        network: None,
+    });
+    let mut world = World::new(3, Scheme::NACK, CALM, 5);
+    let group = &mut world.members[0].group;
+    group.post(now, 0, 0, 30_000);
+    let chunks = core::iter::from_fn(|| group.poll_transmit(now)).count();
+    assert_eq!(chunks, 30);
+    let mut gaps = Gaps::default();
+    assert!((0..30).all(|number| gaps.push(number)));
+    group.handle_frame(now, from(1), &Frame::Nack { root: 0, gaps });
+    let (root, next, asked) = (2, 0, Asked::of(&[0]));
+    group.handle_frame(now, from(2), &Frame::Tail { root, next, asked });
+    group.acknowledge(now);
+    let sent: Vec<Packet> = core::iter::from_fn(|| group.poll_transmit(now)).collect();
+    assert_eq!(sent.len(), 31, "30 retransmissions and the acknowledgement");
+    let acknowledges = |packet: &Packet| packet.to == To::Member(2) && !packet.frames.is_empty();
+    assert_eq!(sent.iter().position(acknowledges), Some(1));
 }
 
 /// Short broadcasts a millisecond apart: without losses, TAILs become rarer. After that, the first
@@ -171,11 +194,11 @@ fn few_members_nack_a_loss_that_all_share() {
 /// A chunk that one member lost is retransmitted to it by unicast.
 #[test]
 fn a_loss_of_one_is_repaired_for_one() {
-    let weather = Weather {
+    let faults = Faults {
         lost_by_last: 200,
         ..CALM
     };
-    let mut world = World::new(12, Scheme::NACK, weather, 3);
+    let mut world = World::new(12, Scheme::NACK, faults, 3);
     world.script = vec![(0, 400_000)];
     (0..12).for_each(|me| world.post(me));
     world.settle();
@@ -292,12 +315,12 @@ fn long_broadcasts_end_when_all_have_acknowledged() {
 /// Broadcasts of several roots overlap, each with its own chunk numbers.
 #[test]
 fn roots_change_and_broadcasts_overlap() {
-    let weather = Weather {
+    let faults = Faults {
         lost: 50,
         jitter_ns: 200_000,
         ..CALM
     };
-    let mut world = World::new(6, Scheme::NACK, weather, 10);
+    let mut world = World::new(6, Scheme::NACK, faults, 10);
     world.script = (0..120u16)
         .map(|n| (n % 6, 1 + n as u64 * 37 % 9_000))
         .collect();
@@ -319,8 +342,8 @@ fn copies_of_a_co_root_are_bounded() {
         },
         ..GroupConfig::default()
     };
-    let weather = Weather { lost: 200, ..CALM };
-    let mut world = World::with(9, cfg, weather, 11);
+    let faults = Faults { lost: 200, ..CALM };
+    let mut world = World::with(9, cfg, faults, 11);
     world.script = vec![(0, 60_000), (4, 60_000)];
     world.post_all();
     loop {
@@ -350,7 +373,7 @@ fn chunks_are_paced_and_heavy_losses_slow_them() {
             chunk_ns: 2_000,
             ..GroupConfig::default()
         };
-        let mut world = World::with(3, cfg, Weather { lost, ..CALM }, 12);
+        let mut world = World::with(3, cfg, Faults { lost, ..CALM }, 12);
         world.script = vec![(0, 500_000)];
         world.post_all();
         let start = world.now;

@@ -11,8 +11,8 @@ fn a_death_ends_the_affected_operations() {
         (3, Scheme::WINDOW),
         (6, Scheme::NACK),
     ] {
-        let weather = Weather { lost: 100, ..CALM };
-        let mut world = World::new(12, scheme, weather, 6);
+        let faults = Faults { lost: 100, ..CALM };
+        let mut world = World::new(12, scheme, faults, 6);
         world.script = vec![(0, 300_000), (1, 20_000)];
         (0..12).for_each(|me| world.post(me));
         let until = world.now + 3 * ROUND_TRIP_NS;
@@ -426,7 +426,7 @@ fn impossible_chunks_are_counted() {
     );
 }
 
-/// Contradictory words of members only change a counter.
+/// Contradictory frames of members only change a counter.
 #[test]
 fn impossible_words_are_counted() {
     let mut world = World::new(3, Scheme::NACK, CALM, 7);
@@ -435,26 +435,26 @@ fn impossible_words_are_counted() {
     let mut gaps = Gaps::default();
     gaps.push(0);
     let (flags, asked) = (AckFlags::default(), Asked::default());
-    let tail = |root, next| Word::Tail { root, next, asked };
-    let words = [
+    let tail = |root, next| Frame::Tail { root, next, asked };
+    let frames = [
         (0, tail(0, 1_000)),
         (2, tail(0, 1)),
         (2, tail(1, 1)),
         (2, tail(700, 1)),
         (
             2,
-            Word::Ack {
+            Frame::Ack {
                 root: 700,
                 next: 1,
                 flags,
             },
         ),
-        (2, Word::Nack { root: 700, gaps }),
+        (2, Frame::Nack { root: 700, gaps }),
     ];
-    for (from, word) in &words {
-        group.handle_word(1, by(*from), word);
+    for (from, frame) in &frames {
+        group.handle_frame(1, by(*from), frame);
     }
-    assert_eq!(group.stats().nonsense, words.len() as u64);
+    assert_eq!(group.stats().nonsense, frames.len() as u64);
     assert_eq!(
         (group.poll_transmit(1), group.next_deadline()),
         (None, None)
@@ -462,10 +462,10 @@ fn impossible_words_are_counted() {
     world.post_all();
     // The root has sent three chunks, not four.
     let root = &mut world.members[0].group;
-    root.handle_word(
+    root.handle_frame(
         1,
         by(2),
-        &Word::Ack {
+        &Frame::Ack {
             root: 0,
             next: 4,
             flags,

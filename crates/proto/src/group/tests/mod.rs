@@ -33,7 +33,7 @@ struct Member {
 
 /// Faults of the network.
 #[derive(Clone, Copy, Debug)]
-struct Weather {
+struct Faults {
     /// Packets lost per 1,000, and the additional loss of the last member.
     lost: u64,
     lost_by_last: u64,
@@ -42,7 +42,7 @@ struct Weather {
     jitter_ns: u64,
 }
 
-const CALM: Weather = Weather {
+const CALM: Faults = Faults {
     lost: 0,
     lost_by_last: 0,
     doubled: 0,
@@ -59,7 +59,7 @@ struct World {
     flying: Map<(u64, u64), Flying>,
     count: u64,
     draw: delay::Draw,
-    weather: Weather,
+    faults: Faults,
     /// The broadcasts in order: root and bytes.
     script: Vec<(u16, u64)>,
     /// Number of the next multicast chunks that are lost.
@@ -73,7 +73,7 @@ struct World {
 }
 
 impl World {
-    fn new(members: u16, scheme: Scheme, weather: Weather, seed: u64) -> World {
+    fn new(members: u16, scheme: Scheme, faults: Faults, seed: u64) -> World {
         let cfg = GroupConfig {
             chunk: CHUNK,
             early_max: 200_000,
@@ -82,10 +82,10 @@ impl World {
             scheme,
             ..GroupConfig::default()
         };
-        World::with(members, cfg, weather, seed)
+        World::with(members, cfg, faults, seed)
     }
 
-    fn with(members: u16, cfg: GroupConfig, weather: Weather, seed: u64) -> World {
+    fn with(members: u16, cfg: GroupConfig, faults: Faults, seed: u64) -> World {
         let who = Identity {
             id: seed,
             token: 7,
@@ -111,7 +111,7 @@ impl World {
             flying: Map::new(),
             count: 0,
             draw: delay::Draw::new(seed, 2),
-            weather,
+            faults,
             script: Vec::new(),
             count_unwanted: 0,
             mute: 0,
@@ -223,9 +223,9 @@ impl World {
     fn send(&mut self, from: u16, packet: Packet) {
         self.sent[from as usize] += 1;
         let bytes = self.payload(from, &packet);
-        let words: usize = packet.words.iter().map(Word::wire_len).sum();
+        let frames: usize = packet.frames.iter().map(Frame::wire_len).sum();
         let room = self.members[from as usize].group.cfg.chunk as usize + PIGGYBACK_LEN;
-        assert!(words + bytes.len() <= room, "{packet:?}");
+        assert!(frames + bytes.len() <= room, "{packet:?}");
         let network = match packet.to {
             To::All { network } => Some(network),
             To::Member(_) => None,
@@ -246,13 +246,13 @@ impl World {
                 continue;
             }
             let last = to as usize + 1 == self.members.len();
-            let lost = self.weather.lost + if last { self.weather.lost_by_last } else { 0 };
-            let times = 1 + self.chance(self.weather.doubled) as u64;
+            let lost = self.faults.lost + if last { self.faults.lost_by_last } else { 0 };
+            let times = 1 + self.chance(self.faults.doubled) as u64;
             for _ in 0..times {
                 if self.chance(lost) || self.dead.contains(&to) {
                     continue;
                 }
-                let jitter = self.draw.next() % (self.weather.jitter_ns + 1);
+                let jitter = self.draw.next() % (self.faults.jitter_ns + 1);
                 let at = self.now + ROUND_TRIP_NS / 2 + jitter;
                 self.count += 1;
                 let packet = (heard, to, packet.clone(), bytes.clone());
@@ -277,8 +277,8 @@ impl World {
         let Some(heard) = group.admit(&head) else {
             return;
         };
-        for word in &packet.words {
-            group.handle_word(now, heard, word);
+        for frame in &packet.frames {
+            group.handle_frame(now, heard, frame);
         }
         match packet.content {
             Some(Content::Own { chunk, .. } | Content::Retained(chunk)) => {

@@ -160,19 +160,19 @@ fn acknowledgements_are_piggybacked_on_unicast() {
     world.post_all();
     world.run_for(ROUND_TRIP_NS / 2);
     let member = &mut world.members[1].group;
-    assert_eq!(member.ride(world.now, 2), None);
+    assert_eq!(member.piggyback(world.now, 2), None);
     let (root, next, flags) = (0, 1, AckFlags::default());
     assert_eq!(
-        member.ride(world.now, 0),
-        Some(Word::Ack { root, next, flags })
+        member.piggyback(world.now, 0),
+        Some(Frame::Ack { root, next, flags })
     );
-    assert_eq!(member.ride(world.now, 0), None);
+    assert_eq!(member.piggyback(world.now, 0), None);
     let heard = Heard {
         from: 1,
         network: None,
     };
-    let (now, ack) = (world.now, Word::Ack { root, next, flags });
-    world.members[0].group.handle_word(now, heard, &ack);
+    let (now, ack) = (world.now, Frame::Ack { root, next, flags });
+    world.members[0].group.handle_frame(now, heard, &ack);
     world.settle();
     world.check();
     assert_eq!(world.members[1].group.stats().acks, 1);
@@ -199,7 +199,7 @@ fn acknowledgements_are_written() {
 /// A parity repairs the loss of one chunk of its group without a NACK.
 #[test]
 fn a_parity_repairs_one_loss_of_its_chunks() {
-    let weather = Weather { lost: 20, ..CALM };
+    let faults = Faults { lost: 20, ..CALM };
     let count = |parity| {
         let mut world = World::new(
             8,
@@ -207,7 +207,7 @@ fn a_parity_repairs_one_loss_of_its_chunks() {
                 parity,
                 ..Scheme::NACK
             },
-            weather,
+            faults,
             34,
         );
         world.script = vec![(0, 99_500), (0, 1_000), (3, 45_001)];

@@ -5,16 +5,19 @@ use crate::rail::KeyMismatch;
 use crate::shm::connection::{Break, Connection, Name};
 use crate::shm::handshake::{Handshake, HANDSHAKE_LEN};
 use crate::shm::inbox::RINGS_MAX;
-use crate::shm::proof::{is_keyed, refusal, refusal_in, Nameless, Prover, Step};
+use crate::shm::proof::{
+    answer_to, foreign_version, is_keyed, refusal, refusal_in, refusal_of_version, Handshaking,
+    Prover, Step,
+};
 use crate::shm::shared::Notification;
-use crate::sys::{Gate, LinkMemory, Message};
+use crate::sys::{LinkMemory, Message, SeqPacket};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 /// Most accepted connections without handshake. Strangers can open connections; beyond this number
 /// the oldest is closed.
-const NAMELESS_MAX: usize = 256;
+const HANDSHAKING_MAX: usize = 256;
 /// Most connections accepted per poll.
 const ACCEPT_MAX: usize = 64;
 impl ShmRx {
@@ -22,46 +25,50 @@ impl ShmRx {
     /// before a byte or a descriptor of theirs is received.
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPT_MAX {
-            let Ok(gate) = self.shared.listener.accept() else {
+            let Ok(socket) = self.shared.listener.accept() else {
                 return;
             };
-            if !gate.is_of_own_user() {
+            if !socket.is_of_own_user() {
                 self.shared.refused.fetch_add(1, Relaxed);
                 continue;
             }
             let name = self.shared.new_name();
             let prover = match self.shared.config.keys {
                 Some(_) => match Prover::new(self.shared.local, true) {
-                    Ok(prover) if gate.send(&prover.challenge(), &[]).is_ok() => Some(prover),
+                    Ok(prover) if socket.send(&prover.challenge(), &[]).is_ok() => Some(prover),
                     _ => continue,
                 },
                 None => None,
             };
-            if self.shared.epoll.add(gate.fd(), name).is_ok() {
-                self.nameless.push_back(Nameless { name, gate, prover });
+            if self.shared.epoll.add(socket.fd(), name).is_ok() {
+                self.handshaking.push_back(Handshaking {
+                    name,
+                    socket,
+                    prover,
+                });
             }
-            if self.nameless.len() > NAMELESS_MAX {
-                self.nameless.pop_front();
+            if self.handshaking.len() > HANDSHAKING_MAX {
+                self.handshaking.pop_front();
                 self.shared.refused.fetch_add(1, Relaxed);
             }
         }
     }
 
     /// Reads the handshake of an accepted connection.
-    pub(super) fn hear_nameless(&mut self, at: usize) {
-        if self.nameless[at].prover.is_some() {
-            return self.prove_nameless(at);
+    pub(super) fn read_handshake(&mut self, at: usize) {
+        if self.handshaking[at].prover.is_some() {
+            return self.read_proof(at);
         }
         let mut bytes = [0; HANDSHAKE_LEN + 1];
-        let message = match self.nameless[at].gate.recv(&mut bytes) {
+        let message = match self.handshaking[at].socket.recv(&mut bytes) {
             Ok(message) => message,
             Err(libc::EAGAIN | libc::EINTR) => return,
             Err(_) => {
-                self.nameless.remove(at);
+                self.handshaking.remove(at);
                 return;
             }
         };
-        let Some(Nameless { name, gate, .. }) = self.nameless.remove(at) else {
+        let Some(Handshaking { name, socket, .. }) = self.handshaking.remove(at) else {
             return;
         };
         if message.len == 0 {
@@ -69,26 +76,30 @@ impl ShmRx {
         }
         let bytes = &bytes[..message.len];
         if self.shared.config.keys.is_none() && is_keyed(bytes) {
-            let _ = gate.send(&refusal(KeyMismatch::KeyedThere), &[]); // or it closes
+            let _ = socket.send(&refusal(KeyMismatch::KeyedThere), &[]); // or it closes
             self.report(Break::Forged(KeyMismatch::KeyedThere));
         }
-        if self.welcome(name, gate, bytes, message).is_err() {
+        if let Some(theirs) = foreign_version(bytes) {
+            let _ = socket.send(&refusal_of_version(), &[]); // or it closes
+            self.report(Break::Foreign(theirs));
+        }
+        if self.welcome(name, socket, bytes, message).is_err() {
             self.shared.refused.fetch_add(1, Relaxed);
         }
     }
 
     /// Reads the proof of an accepted connection. No descriptor is received before it.
     #[cold]
-    fn prove_nameless(&mut self, at: usize) {
+    fn read_proof(&mut self, at: usize) {
         let mut bytes = [0; HANDSHAKE_LEN + 1];
         let secret = self.shared.config.keys.clone();
-        let (Some(one), Some(secret)) = (self.nameless.get_mut(at), secret) else {
+        let (Some(one), Some(secret)) = (self.handshaking.get_mut(at), secret) else {
             return;
         };
         let Some(prover) = one.prover.as_mut() else {
             return;
         };
-        let heard = match one.gate.recv_plain(&mut bytes) {
+        let heard = match one.socket.recv_plain(&mut bytes) {
             Err(libc::EAGAIN | libc::EINTR) => return,
             Ok(0) => Err(Break::Closed),
             Ok(len) => prover.hear(&secret, &bytes[..len]),
@@ -96,13 +107,13 @@ impl ShmRx {
         };
         let sent = match heard {
             Ok(Step::Wait) => return,
-            Ok(Step::Send(message) | Step::Proven(Some(message))) => one.gate.send(&message, &[]),
+            Ok(Step::Send(message) | Step::Proven(Some(message))) => one.socket.send(&message, &[]),
             Ok(Step::Proven(None)) => Ok(()),
             Err(broken) => {
-                if let Break::Forged(why) = broken {
-                    let _ = one.gate.send(&refusal(why), &[]); // or it closes
+                if let Some(answer) = answer_to(broken) {
+                    let _ = one.socket.send(&answer, &[]); // or it closes
                 }
-                self.nameless.remove(at);
+                self.handshaking.remove(at);
                 self.shared
                     .refused
                     .fetch_add(u64::from(broken != Break::Closed), Relaxed);
@@ -111,12 +122,15 @@ impl ShmRx {
         };
         one.prover = None;
         if sent.is_err() {
-            self.nameless.remove(at);
+            self.handshaking.remove(at);
         }
     }
 
-    /// Reports a connection that ends for its key.
+    /// Reports a connection that ends for its key or version.
     pub(super) fn report(&self, broken: Break) {
+        if let Break::Foreign(theirs) = broken {
+            self.shared.note(Notification::Foreign(theirs));
+        }
         if let Break::Forged(why) | Break::Refused(why) = broken {
             self.shared.note(Notification::Forged(why));
         }
@@ -126,7 +140,7 @@ impl ShmRx {
     fn welcome(
         &mut self,
         name: Name,
-        gate: Gate,
+        socket: SeqPacket,
         bytes: &[u8],
         message: Message,
     ) -> Result<(), Break> {
@@ -141,9 +155,9 @@ impl ShmRx {
         let memory = LinkMemory::open(memory.as_fd()).map_err(Break::Failed)?;
         let slot = self.shared.take_slot().ok_or(Break::Unwelcome)?;
         let (theirs, ours) = memory.rings();
-        let connection = Connection::new(name, gate, (ours, theirs), slot);
+        let connection = Connection::new(name, socket, (ours, theirs), slot);
         let welcome = connection.on_handshake(&handshake, inbox).and_then(|()| {
-            let send_handshake = self.shared.send_handshake(&connection.gate, slot, None);
+            let send_handshake = self.shared.send_handshake(&connection.socket, slot, None);
             send_handshake.map_err(Break::Failed)
         });
         if welcome.is_err() {
@@ -169,8 +183,8 @@ impl ShmRx {
         let (Some((prover, _)), Some(secret)) = (incoming.proving.as_mut(), secret) else {
             return Ok(false);
         };
-        let gate = &incoming.connection.gate;
-        let len = match gate.recv_plain(&mut bytes) {
+        let socket = &incoming.connection.socket;
+        let len = match socket.recv_plain(&mut bytes) {
             Ok(0) | Err(libc::ECONNRESET) => return Err(Break::Closed),
             Ok(len) => len,
             Err(libc::EAGAIN) => return Ok(false),
@@ -180,11 +194,11 @@ impl ShmRx {
         match prover.hear(secret, &bytes[..len])? {
             Step::Wait => {}
             Step::Send(message) | Step::Proven(Some(message)) => {
-                gate.send(&message, &[]).map_err(Break::Failed)?;
+                socket.send(&message, &[]).map_err(Break::Failed)?;
             }
             Step::Proven(None) => {
                 let memory = incoming.proving.take().map(|(_, memory)| memory);
-                let sent = self.shared.send_handshake(gate, slot, memory);
+                let sent = self.shared.send_handshake(socket, slot, memory);
                 sent.map_err(Break::Failed)?;
             }
         }
@@ -198,10 +212,11 @@ impl ShmRx {
         bytes: &[u8],
         message: Message,
     ) -> Result<(), Break> {
-        let unlike = || match refusal_in(bytes) {
-            Some(why) => Break::Refused(why),
-            None if is_keyed(bytes) => Break::Forged(KeyMismatch::KeyedThere),
-            None => Break::Garbled,
+        let unlike = || match (refusal_in(bytes), foreign_version(bytes)) {
+            (_, Some(theirs)) => Break::Foreign(theirs),
+            (Some(why), _) => Break::Refused(why),
+            _ if is_keyed(bytes) => Break::Forged(KeyMismatch::KeyedThere),
+            _ => Break::Garbled,
         };
         let handshake = Handshake::read(bytes).ok_or_else(unlike)?;
         let [inbox] = message.fds.as_slice() else {

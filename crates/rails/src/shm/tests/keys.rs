@@ -1,9 +1,10 @@
-//! Connections of a job with a key.
+//! Connections of a job with a key, and those of ends with another version.
 
 use super::*;
 use crate::rail::KeyMismatch;
-use crate::shm::proof::{refusal_in, Prover, Step};
-use crate::DownReason;
+use crate::shm::handshake::HANDSHAKE_LEN;
+use crate::shm::proof::{foreign_version, refusal_in, Prover, Step, PROOF_LEN, VERSION};
+use crate::{DownReason, RailVersions};
 use marline_auth::{ConnectionKeys, JobKey, JOB_KEY_LEN};
 use std::time::{Duration, Instant};
 
@@ -100,14 +101,14 @@ fn both_ends_report_differing_keys() {
     }
 }
 
-/// The next message of `victim` to the other end of `gate`, and its descriptors.
-fn next(victim: &mut Side, gate: &Gate) -> (Vec<u8>, usize) {
+/// The next message of `victim` to the other end of `socket`, and its descriptors.
+fn next(victim: &mut Side, socket: &SeqPacket) -> (Vec<u8>, usize) {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
         assert!(Instant::now() < end, "no message");
         victim.poll();
         let mut bytes = [0; 128];
-        if let Ok(message) = gate.recv(&mut bytes) {
+        if let Ok(message) = socket.recv(&mut bytes) {
             return (bytes[..message.len].to_vec(), message.fds.len());
         }
     }
@@ -121,11 +122,11 @@ fn no_descriptor_passes_before_the_proof() {
     let rail = ShmRail::open(&ShmConfig::default()).unwrap();
     let shared = rail.rx.shared();
     // A handshake with descriptors at once.
-    let gate = Gate::connect(b.shared.local.name).unwrap();
+    let socket = SeqPacket::connect(b.shared.local.name).unwrap();
     let (_memory, file) = LinkMemory::create().unwrap();
-    shared.send_handshake(&gate, 0, Some(file)).unwrap();
-    assert_eq!(next(&mut b, &gate).1, 0, "the challenge");
-    let (bytes, fds) = next(&mut b, &gate);
+    shared.send_handshake(&socket, 0, Some(file)).unwrap();
+    assert_eq!(next(&mut b, &socket).1, 0, "the challenge");
+    let (bytes, fds) = next(&mut b, &socket);
     assert_eq!(
         (refusal_in(&bytes), fds),
         (Some(KeyMismatch::KeyedThere), 0)
@@ -133,8 +134,8 @@ fn no_descriptor_passes_before_the_proof() {
     assert_eq!(b.forged(), [KeyMismatch::UnkeyedThere]);
     // Messages that were right on another connection.
     let (first, again) = (
-        Gate::connect(b.shared.local.name).unwrap(),
-        Gate::connect(b.shared.local.name).unwrap(),
+        SeqPacket::connect(b.shared.local.name).unwrap(),
+        SeqPacket::connect(b.shared.local.name).unwrap(),
     );
     let mut prover = Prover::new(b.shared.local, false).unwrap();
     let challenge = prover.challenge();
@@ -165,23 +166,23 @@ fn an_acceptor_without_the_key_gets_no_memory() {
         name: !a.shared.local.name,
         ..a.shared.local
     };
-    let listener = Gate::listen(to.name).unwrap();
+    let listener = SeqPacket::listen(to.name).unwrap();
     let link = a.tx.connect(&to.rail()).link;
-    let gate = listener.accept().unwrap();
+    let socket = listener.accept().unwrap();
     let mut prover = Prover::new(to, true).unwrap();
-    gate.send(&prover.challenge(), &[]).unwrap();
-    let (challenge, fds) = next(&mut a, &gate);
+    socket.send(&prover.challenge(), &[]).unwrap();
+    let (challenge, fds) = next(&mut a, &socket);
     assert_eq!(fds, 0);
     assert!(matches!(
         prover.hear(&secret(2), &challenge),
         Ok(Step::Wait)
     ));
-    let (proof, fds) = next(&mut a, &gate);
+    let (proof, fds) = next(&mut a, &socket);
     assert_eq!(fds, 0);
     assert!(prover.hear(&secret(2), &proof).is_err(), "of another key");
     // The proof sent back is none.
-    gate.send(&proof, &[]).unwrap();
-    let (end, fds) = next(&mut a, &gate);
+    socket.send(&proof, &[]).unwrap();
+    let (end, fds) = next(&mut a, &socket);
     assert_eq!((end.len(), fds), (0, 0), "the end of the connection");
     a.poll();
     assert!(!a.events.contains(&RailEvent::LinkUp(link)));
@@ -192,9 +193,9 @@ fn silent_strangers_are_bounded() {
     let (mut a, mut b) = (Side::new(Some(1)), Side::new(Some(1)));
     let silent: Vec<_> = (0..300)
         .map(|_| {
-            let gate = Gate::connect(b.shared.local.name).unwrap();
+            let socket = SeqPacket::connect(b.shared.local.name).unwrap();
             b.poll();
-            gate
+            socket
         })
         .collect();
     assert!(b.shared.refused.load(Relaxed) >= 300 - 256);
@@ -202,4 +203,68 @@ fn silent_strangers_are_bounded() {
     let up = RailEvent::LinkUp(link);
     until(&mut a, &mut b, |a, _| a.events.contains(&up));
     drop(silent);
+}
+
+/// A version that no library speaks yet.
+const OTHER: u8 = VERSION + 6;
+
+/// First messages of the other version: of the proof, and the handshake, which may be longer.
+fn foreign_messages() -> [Vec<u8>; 2] {
+    let message = |kind: u8, len| {
+        let mut message = vec![0; len];
+        message[..4].copy_from_slice(&[OTHER, kind, 0x72, 0x6d]);
+        message
+    };
+    [message(0x6b, PROOF_LEN), message(0x6c, HANDSHAKE_LEN + 40)]
+}
+
+fn names_both(side: &Side) -> bool {
+    let versions = RailVersions {
+        theirs: OTHER,
+        ours: VERSION,
+    };
+    (side.events).contains(&RailEvent::OtherVersion(None, versions))
+}
+
+#[test]
+fn a_connection_of_another_version_is_refused_by_name() {
+    for key in [None, Some(1)] {
+        for message in foreign_messages() {
+            let mut b = Side::new(key);
+            let socket = SeqPacket::connect(b.shared.local.name).unwrap();
+            socket.send(&message, &[]).unwrap();
+            if key.is_some() {
+                next(&mut b, &socket); // the challenge
+            }
+            let (answer, fds) = next(&mut b, &socket);
+            assert_eq!((&answer[..4], fds), (&[VERSION, 0x6b, 0x72, 0x6d][..], 0));
+            while !names_both(&b) {
+                b.poll();
+            }
+            assert_eq!(foreign_version(&answer), None, "its own version");
+        }
+    }
+}
+
+#[test]
+fn a_link_to_an_end_of_another_version_ends_by_name() {
+    for key in [None, Some(1)] {
+        for message in foreign_messages() {
+            let mut a = Side::new(key);
+            let to = ShmAddr {
+                name: !a.shared.local.name,
+                ..a.shared.local
+            };
+            let listener = SeqPacket::listen(to.name).unwrap();
+            let link = a.tx.connect(&to.rail()).link;
+            let socket = listener.accept().unwrap();
+            socket.send(&message, &[]).unwrap();
+            let why = DownReason::Broken(libc::EPROTONOSUPPORT);
+            let end = Instant::now() + Duration::from_secs(10);
+            while !names_both(&a) || !a.events.contains(&RailEvent::LinkDown(link, why)) {
+                assert!(Instant::now() < end, "{:?}", a.events);
+                a.poll();
+            }
+        }
+    }
 }

@@ -280,6 +280,11 @@ impl PortAttr {
         self.link_layer == 2
     }
 
+    /// Datagrams that the port dropped because of their Q_Key; some devices stop at 65,535.
+    pub(crate) fn qkey_violations(&self) -> u32 {
+        self.qkey_viol_cntr
+    }
+
     /// Largest datagram in bytes, without headers.
     pub(crate) fn mtu(&self) -> usize {
         128 << self.active_mtu.clamp(1, 5)

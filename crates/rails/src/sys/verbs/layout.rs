@@ -308,7 +308,7 @@ pub(crate) struct PortAttr {
     /// Largest message in bytes.
     pub(crate) max_msg_sz: u32,
     bad_pkey_cntr: u32,
-    qkey_viol_cntr: u32,
+    pub(super) qkey_viol_cntr: u32,
     pkey_tbl_len: u16,
     /// Local identifier; 0 on RoCE.
     pub(crate) lid: u16,

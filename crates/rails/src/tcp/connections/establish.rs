@@ -12,7 +12,7 @@ use marline_auth::FrameKey;
 
 impl Connection {
     /// Sends our handshake, under a key if there is one; returns 0 or an errno.
-    fn shake_hands(&mut self, handshake: &Handshake, key: Option<FrameKey>) -> Errno {
+    fn send_handshake(&mut self, handshake: &Handshake, key: Option<FrameKey>) -> Errno {
         let (bytes, len) = handshake.write();
         // The queue stays behind.
         let mut output = Output::default();
@@ -28,7 +28,7 @@ impl Connection {
     }
 
     /// Returns whether our handshake was sent and its answer is on the way.
-    pub(super) fn is_shaken(&self) -> bool {
+    pub(super) fn awaits_answer(&self) -> bool {
         self.key.is_some()
     }
 
@@ -61,7 +61,7 @@ impl TcpLinks {
             token: made.token,
             replaces,
         };
-        let errno = made.shake_hands(&handshake, key);
+        let errno = made.send_handshake(&handshake, key);
         if errno != 0 || made.key.is_none() {
             self.established(name, errno);
         }
@@ -94,7 +94,7 @@ impl TcpLinks {
         self.make_room(0);
     }
 
-    /// A link that was being made carries packets, on this connection.
+    /// Gives a link its finished connection: the link is up, or reconnected after an eviction.
     pub(super) fn complete(&mut self, id: LinkId, connection: Connection) {
         let was = self.table.get(id).map(|link| link.state);
         self.set_connection(id, connection, State::Up);

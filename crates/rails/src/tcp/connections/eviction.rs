@@ -1,6 +1,6 @@
 //! Idle eviction of connections if there are too many, and replacement of silent connections.
 
-use super::{Connection, State, Stranger, TcpLinks};
+use super::{Connection, State, TcpLinks, Unlinked};
 use crate::link::{DownReason, LinkId};
 use crate::tcp::frame::Kind;
 use crate::tcp::handshake::TcpAddr;
@@ -15,13 +15,13 @@ const SEGMENTS_MAX: [u16; 3] = [0, 1_220, 536];
 /// The connection to close.
 enum Idle {
     Link(LinkId),
-    Stranger(Name),
+    Unlinked(Name),
 }
 
 impl TcpLinks {
     /// Evicts connections until `more` can be added, if any can be evicted.
     pub(super) fn make_room(&mut self, more: usize) {
-        let open = |links: &TcpLinks| links.by_connection.len() + links.strangers.len();
+        let open = |links: &TcpLinks| links.by_connection.len() + links.unlinked.len();
         while open(self) + more > self.shared.connections_max && self.evict_one() {}
     }
 
@@ -32,20 +32,20 @@ impl TcpLinks {
         let links = self.table.iter().filter_map(|(id, _, link)| {
             let up = link.state == State::Up && link.next.is_none();
             let connection = link.connection.as_ref().filter(|_| up)?;
-            let idle = connection.output.is_empty() && !connection.parting;
+            let idle = connection.output.is_empty() && !connection.draining;
             idle.then_some((connection.used, Idle::Link(id)))
         });
-        let strangers = self.strangers.iter();
-        let strangers = strangers.map(|(name, s)| (s.used, Idle::Stranger(*name)));
-        match links.chain(strangers).min_by_key(|(used, _)| *used) {
-            Some((_, Idle::Link(link))) => return self.rest(link),
-            Some((_, Idle::Stranger(name))) => {
-                if let Some(mut stranger) = self.strangers.remove(&name) {
+        let unlinked = self.unlinked.iter();
+        let unlinked = unlinked.map(|(name, s)| (s.used, Idle::Unlinked(*name)));
+        match links.chain(unlinked).min_by_key(|(used, _)| *used) {
+            Some((_, Idle::Link(link))) => return self.evict(link),
+            Some((_, Idle::Unlinked(name))) => {
+                if let Some(mut unlinked) = self.unlinked.remove(&name) {
                     // Nothing was sent on it before. If there is no room even for this frame, the
                     // other end sees the connection break.
-                    let Stranger { output, stream, .. } = &mut stranger;
+                    let Unlinked { output, stream, .. } = &mut unlinked;
                     let _ = output.send_control(stream, Kind::Eviction, &[]);
-                    self.finish(name, &stranger.stream);
+                    self.finish(name, &unlinked.stream);
                 }
             }
             None => return false,
@@ -55,16 +55,16 @@ impl TcpLinks {
 
     /// Announces to the other end that nothing more is sent on a link's connection, and closes it.
     /// Returns whether that was possible.
-    fn rest(&mut self, id: LinkId) -> bool {
+    fn evict(&mut self, id: LinkId) -> bool {
         let link = self.table.get_mut(id);
         let Some(connection) = link.and_then(|link| link.connection.as_mut()) else {
             return false;
         };
         let Connection { output, stream, .. } = connection;
         match output.send_control(stream, Kind::Eviction, &[]) {
-            Ok(true) if connection.output.is_empty() => self.part(id),
+            Ok(true) if connection.output.is_empty() => self.close_drained(id),
             Ok(true) => {
-                connection.parting = true;
+                connection.draining = true;
                 self.waiting.push(id);
             }
             Ok(false) => return false,
@@ -75,8 +75,8 @@ impl TcpLinks {
 
     /// The other end wants to close a connection and sends nothing more on it.
     pub(super) fn evicted(&mut self, name: Name) {
-        if let Some(stranger) = self.strangers.remove(&name) {
-            return self.finish(name, &stranger.stream);
+        if let Some(unlinked) = self.unlinked.remove(&name) {
+            return self.finish(name, &unlinked.stream);
         }
         let Some(&link) = self.by_connection.get(&name) else {
             return;
@@ -86,21 +86,21 @@ impl TcpLinks {
         let Some(connection) = connection.filter(|c| c.name == name) else {
             return;
         };
-        connection.parting = true;
+        connection.draining = true;
         if connection.output.is_empty() {
-            self.part(link);
+            self.close_drained(link);
         }
     }
 
     /// Closes the connection of a link with an empty queue.
-    pub(super) fn part(&mut self, id: LinkId) {
+    pub(super) fn close_drained(&mut self, id: LinkId) {
         let Some(link) = self.table.get_mut(id) else {
             return;
         };
         let old = link.connection.take();
         link.connection = link.next.take();
         link.state = match link.connection {
-            Some(_) => State::Waking,
+            Some(_) => State::Reconnecting,
             None => State::Evicted,
         };
         self.events.push_back(RailEvent::Evicted);
@@ -113,7 +113,7 @@ impl TcpLinks {
     #[cold]
     pub(super) fn wake(&mut self, link: LinkId) {
         if let Some(to) = self.table.key(link) {
-            self.begin(link, &to, State::Waking);
+            self.begin(link, &to, State::Reconnecting);
         }
         if self
             .table
@@ -128,8 +128,8 @@ impl TcpLinks {
     /// old address. Evicted links reconnect from the new one on demand.
     #[cold]
     pub(in crate::tcp) fn part_from_all(&mut self) {
-        for (name, stranger) in std::mem::take(&mut self.strangers) {
-            stranger.stream.shut();
+        for (name, unlinked) in std::mem::take(&mut self.unlinked) {
+            unlinked.stream.shut();
             self.shared.order(Order::Forget(name));
         }
         let linked = self.table.iter().map(|(id, _, link)| (id, link.state));
@@ -157,7 +157,7 @@ impl TcpLinks {
             return false;
         }
         // The other end may send on that one already, and closes the silent one then.
-        if link.next.as_ref().is_some_and(Connection::is_shaken) {
+        if link.next.as_ref().is_some_and(Connection::awaits_answer) {
             return true;
         }
         link.rerouted += 1;
@@ -169,10 +169,10 @@ impl TcpLinks {
         }
         // (The peer may have closed a connection that it was asked to give up.)
         let given_up =
-            |links: &TcpLinks, name: &Name| links.strangers.get(name).is_some_and(|s| s.asked);
-        let made = self.newest_stranger(&to);
+            |links: &TcpLinks, name: &Name| links.unlinked.get(name).is_some_and(|s| s.asked);
+        let made = self.newest_unlinked(&to);
         let made = made.filter(|name| !given_up(self, name));
-        if let Some(connection) = made.and_then(|name| self.take_stranger(name)) {
+        if let Some(connection) = made.and_then(|name| self.take_unlinked(name)) {
             self.take_over(id, connection);
             return true;
         }
@@ -188,7 +188,7 @@ impl TcpLinks {
                 link.next = Some(next);
             }
             // The link was evicted to make room for the new connection.
-            State::Evicted => self.set_connection(id, next, State::Waking),
+            State::Evicted => self.set_connection(id, next, State::Reconnecting),
             _ => {
                 self.shared.order(Order::Forget(next.name));
                 return false;
@@ -210,7 +210,7 @@ impl TcpLinks {
         let Some(link) = link.filter(|link| link.state == State::Up && link.next.is_none()) else {
             return;
         };
-        let idle = |c: &&mut Connection| c.output.is_empty() && !c.parting;
+        let idle = |c: &&mut Connection| c.output.is_empty() && !c.draining;
         let Some(connection) = link.connection.as_mut().filter(idle) else {
             return;
         };
@@ -222,8 +222,8 @@ impl TcpLinks {
             Err(errno) => return self.end(id, DownReason::Broken(errno)),
         }
         let to = self.table.key(id);
-        let of_token = |s: &&mut Stranger| Some(s.from) == to && s.token == token;
-        if let Some(asked) = self.strangers.values_mut().find(of_token) {
+        let of_token = |s: &&mut Unlinked| Some(s.from) == to && s.token == token;
+        if let Some(asked) = self.unlinked.values_mut().find(of_token) {
             asked.asked = true;
         }
     }
@@ -231,9 +231,9 @@ impl TcpLinks {
     /// Like [`TcpLinks::join`], if the peer has connected while this link's connection was being
     /// made.
     pub(super) fn join_newest(&mut self, id: LinkId) {
-        let newest = self.table.key(id).and_then(|to| self.newest_stranger(&to));
-        let stranger = newest.and_then(|name| self.strangers.get(&name));
-        if let Some(token) = stranger.map(|stranger| stranger.token) {
+        let newest = self.table.key(id).and_then(|to| self.newest_unlinked(&to));
+        let unlinked = newest.and_then(|name| self.unlinked.get(&name));
+        if let Some(token) = unlinked.map(|unlinked| unlinked.token) {
             self.join(id, token);
         }
     }
@@ -241,20 +241,20 @@ impl TcpLinks {
     /// The peer asks us to send on its connection instead of ours of this token, which we do if our
     /// queue is empty. Only the receiver of our handshake knows the token.
     pub(super) fn joined(&mut self, name: Name, token: u64) {
-        let from = self.strangers.get(&name).map(|stranger| stranger.from);
+        let from = self.unlinked.get(&name).map(|unlinked| unlinked.from);
         let Some(id) = from.and_then(|from| self.table.find(&from)) else {
             return;
         };
         let link = self.table.get(id).filter(|link| link.next.is_none());
         let ours = link.and_then(|link| link.connection.as_ref());
-        if ours.is_some_and(|ours| ours.is_shaken() && ours.token == token) {
+        if ours.is_some_and(|ours| ours.awaits_answer() && ours.token == token) {
             return self.use_instead(id, name);
         }
         let link = link.filter(|link| link.state == State::Up);
-        let idle = |c: &&Connection| c.output.is_empty() && !c.parting;
+        let idle = |c: &&Connection| c.output.is_empty() && !c.draining;
         let ours = link.and_then(|link| link.connection.as_ref()).filter(idle);
         if ours.is_some_and(|ours| ours.token == token && token != 0) {
-            if let Some(connection) = self.take_stranger(name) {
+            if let Some(connection) = self.take_unlinked(name) {
                 self.take_over(id, connection);
             }
         }
@@ -263,7 +263,7 @@ impl TcpLinks {
     /// Completes a link by a connection that the peer made, instead of ours, whose answer is on the
     /// way.
     fn use_instead(&mut self, id: LinkId, name: Name) {
-        let (Some(mut made), Some(link)) = (self.take_stranger(name), self.table.get_mut(id))
+        let (Some(mut made), Some(link)) = (self.take_unlinked(name), self.table.get_mut(id))
         else {
             return;
         };

@@ -410,11 +410,11 @@ fn strangers_without_proof_are_bounded() {
     }
     assert_eq!(a.links.send(link, b"still", 5), Sent::Taken);
     until(&mut a, &mut b, "the packet", |_, b| b.got == [b"still"]);
-    assert!((1..=257).contains(&b.rx.nameless()));
+    assert!((1..=257).contains(&b.rx.handshaking()));
     // Time passes.
     let later = Instant::now() + Duration::from_secs(60);
     b.rx.drop_late(later);
-    assert_eq!(b.rx.nameless(), 0);
+    assert_eq!(b.rx.handshaking(), 0);
     assert_eq!(a.links.send(link, b"again", 5), Sent::Taken);
     until(&mut a, &mut b, "the packet", |_, b| b.got.len() == 2);
 }

@@ -1,11 +1,11 @@
 //! Idle eviction of connections, if there are too many.
 //!
 //! ```text
-//!   Up -- another one needs room --> Parting -- nothing of ours is in flight: send Rest ----+
-//!    |                                                           Rested arrives            |
-//!    +-- Rest arrives --> Parting -- nothing of ours is in flight: send Rested -----+      |
-//!                                                                                    v      v
-//!   Up <-- Answer, Ready -- Asking, Answering <-- a send, or Ask arrives --------- Resting
+//!   Up -- another one needs room --> Draining -- nothing of ours is in flight: send Eviction --+
+//!    |                                                             Closed arrives              |
+//!    +-- Eviction arrives --> Draining -- nothing of ours is in flight: send Closed ---+       |
+//!                                                                                      v       v
+//!   Up <-- Answer, Ready -- Asking, Answering <-- a send, or Ask arrives ------------ Evicted
 //! ```
 //!
 //! Eviction loses nothing: an end closes only after all of its own requests have completed and all
@@ -30,7 +30,7 @@ impl VerbsLinks {
     /// Evicts connections until `more` can be added, if any can be evicted; otherwise schedules
     /// another attempt.
     pub(in crate::verbs) fn make_room(&mut self, more: usize) {
-        let open = |links: &VerbsLinks| links.by_number.len().saturating_sub(links.parting.len());
+        let open = |links: &VerbsLinks| links.by_number.len().saturating_sub(links.draining.len());
         while open(self) + more > self.connections_max {
             if !self.evict_one() {
                 return self.look_again(Instant::now() + AGAIN);
@@ -54,20 +54,20 @@ impl VerbsLinks {
         let Some((link, ..)) = links.min_by_key(|(_, _, row)| row.used) else {
             return false;
         };
-        self.begin_parting(link, false);
+        self.begin_draining(link, false);
         true
     }
 
     /// Stops sending on a link's connection. If the peer requested the eviction, held sends leave
     /// first: otherwise a peer that evicts each connection at once would starve the link.
-    fn begin_parting(&mut self, link: LinkId, leaving: bool) {
+    fn begin_draining(&mut self, link: LinkId, leaving: bool) {
         if let Some(row) = self.table.get_mut(link) {
             if row.held.is_empty() {
-                row.state = State::Parting;
+                row.state = State::Draining;
             }
             (row.leaving, row.tries, row.again) = (leaving, 0, Instant::now());
-            if !self.parting.contains(&link) {
-                self.parting.push(link);
+            if !self.draining.contains(&link) {
+                self.draining.push(link);
             }
         }
     }
@@ -85,32 +85,32 @@ impl VerbsLinks {
             return; // of another connection
         }
         match row.state {
-            State::Parting => row.leaving = true,
-            State::Evicted => self.say_on(link, &handshake.from, Say::Rested),
-            State::Up => self.begin_parting(link, true),
+            State::Draining => row.leaving = true,
+            State::Evicted => self.say_on(link, &handshake.from, Say::Closed),
+            State::Up => self.begin_draining(link, true),
             State::Answering => {
                 self.up(link); // the peer's Ready was lost
-                self.begin_parting(link, true);
+                self.begin_draining(link, true);
             }
             State::Resolving | State::Wanting | State::Asking | State::Down => {}
         }
     }
 
-    /// Advances the eviction of all links in `Parting`.
+    /// Advances the eviction of all links in `Draining`.
     #[cold]
-    pub(super) fn step_parting(&mut self) {
+    pub(super) fn step_draining(&mut self) {
         let now = Instant::now();
-        for link in self.parting.clone() {
+        for link in self.draining.clone() {
             let Some(row) = self.table.get_mut(link) else {
                 continue;
             };
             if row.state == State::Up && row.leaving && row.held.is_empty() {
-                row.state = State::Parting;
+                row.state = State::Draining;
             }
             let Some(connection) = &mut row.connection else {
                 continue;
             };
-            if row.state != State::Parting {
+            if row.state != State::Draining {
                 continue;
             }
             if !connection.queue.is_empty() {
@@ -122,8 +122,8 @@ impl VerbsLinks {
             };
             match self.table.get_mut(link) {
                 Some(row) if row.leaving => {
-                    self.say_on(link, &to, Say::Rested);
-                    self.part(link);
+                    self.say_on(link, &to, Say::Closed);
+                    self.close_drained(link);
                 }
                 Some(row) if row.again <= now => {
                     row.again = now + AGAIN * (1 << row.tries.min(DOUBLINGS_MAX));
@@ -135,13 +135,13 @@ impl VerbsLinks {
         }
         let table = &self.table;
         let parts =
-            |row: &Link| row.state == State::Parting || row.state == State::Up && row.leaving;
-        self.parting
+            |row: &Link| row.state == State::Draining || row.state == State::Up && row.leaving;
+        self.draining
             .retain(|link| table.get(*link).is_some_and(parts));
     }
 
     /// Closes the connection of a link that has nothing in flight.
-    pub(super) fn part(&mut self, link: LinkId) {
+    pub(super) fn close_drained(&mut self, link: LinkId) {
         let Some(row) = self.table.get_mut(link) else {
             return;
         };
@@ -149,7 +149,7 @@ impl VerbsLinks {
         row.past = row.peer.map_or(row.past, |peer| peer.name);
         let connection = row.connection.take();
         let wanted = !row.held.is_empty();
-        self.parting.retain(|one| *one != link);
+        self.draining.retain(|one| *one != link);
         self.end_connection(connection);
         self.events.push_back(RailEvent::Evicted);
         if wanted {
@@ -160,7 +160,7 @@ impl VerbsLinks {
     /// Closes an evicted connection that the peer has already closed, and accepts the peer's next
     /// one.
     pub(super) fn close_and_accept(&mut self, link: LinkId, end: End) {
-        self.part(link);
+        self.close_drained(link);
         match self.table.get(link).map(|row| row.state) {
             Some(State::Evicted | State::Wanting) => self.dial(link, Some(end)),
             Some(State::Asking) => self.accept(link, end),
@@ -191,6 +191,13 @@ impl VerbsLinks {
             self.end(to, row);
         }
         true
+    }
+
+    /// Leaves a link without a connection.
+    pub(super) fn rest(&mut self, link: LinkId) {
+        if let Some(row) = self.table.get_mut(link) {
+            (row.state, row.datagrams) = (State::Evicted, 0);
+        }
     }
 
     /// Lets a link without a connection send datagrams.

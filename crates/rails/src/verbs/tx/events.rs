@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 impl VerbsTx {
     #[cold]
     pub(super) fn on_event(&mut self, event: VerbsEvent, name: &'static str) {
-        self.links.events.push_back(RailEvent::Told(name));
+        self.links.events.push_back(RailEvent::Async(name));
         let ours = self.shared.port.number;
         match event {
             VerbsEvent::Fatal => {

@@ -4,7 +4,7 @@ use super::{VerbsTx, BATCH_MAX};
 use crate::sys::Errno;
 use crate::verbs::addr::rail_kind;
 use crate::verbs::send_queue::Read;
-use crate::verbs::shared::{HANDSHAKE_SLOTS, QKEY, RECEIVES};
+use crate::verbs::shared::{HANDSHAKE_SLOTS, RECEIVES};
 use crate::verbs::ud_multicast::{ip_of, OwnGroup};
 use crate::{
     BufId, GroupBounds, GroupError, GroupLink, Groups, RailFault, SendOutcome, TxBuffers,
@@ -50,6 +50,7 @@ impl VerbsTx {
         };
         let count = len.div_ceil(segment);
         let given = self.links.given;
+        let qkey = self.shared.qkey;
         let (pair, queue) = self.links.datagrams();
         if queue.room() < count {
             return SendOutcome::Busy;
@@ -59,7 +60,7 @@ impl VerbsTx {
             let from = at * segment;
             let mut request = self.buffers.request(buffer, from, segment.min(len - from));
             (request.signalled, request.name) = (at + 1 == count, queue.name(at + 1));
-            self.chain.datagram(&request, handle, (number, QKEY));
+            self.chain.datagram(&request, handle, (number, qkey));
         }
         let (posted, signalled) = match self.chain.post(pair) {
             Ok(()) => (count, true),

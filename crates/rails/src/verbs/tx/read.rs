@@ -9,14 +9,14 @@ impl RemoteRead for VerbsTx {
     fn advertise(&mut self, base: *const u8, len: usize) -> Option<u64> {
         let reliable = self.kind == QueueType::Rc;
         let key = reliable.then(|| self.writes.advertise(&self.shared.domain, base, len))?;
-        self.tell_registered();
+        self.report_registered();
         key
     }
 
     fn open(&mut self, pieces: &[Piece]) -> Option<u64> {
         let opens = self.kind != QueueType::Ud && !self.staged;
         let key = opens.then(|| self.writes.lend(&self.shared.domain, pieces));
-        self.tell_registered();
+        self.report_registered();
         key
     }
 

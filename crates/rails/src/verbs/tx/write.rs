@@ -28,7 +28,7 @@ impl VerbsTx {
     }
 
     /// Queues events of memory registrations.
-    pub(super) fn tell_registered(&mut self) {
+    pub(super) fn report_registered(&mut self) {
         self.links.events.extend(self.writes.events());
     }
 
@@ -54,7 +54,7 @@ impl VerbsTx {
         };
         self.buffer(buffer)[..packet.len()].copy_from_slice(packet);
         let opened = self.writes.open(&self.shared.domain, write, copied);
-        self.tell_registered();
+        self.report_registered();
         let (source, mut requests) = match opened {
             Ok(Some(opened)) => opened,
             Ok(None) => {
@@ -82,7 +82,7 @@ impl VerbsTx {
             Posted::Taken => {
                 self.buffers.in_flight(buffer);
                 self.writes.posted(read, source);
-                self.tell_registered();
+                self.report_registered();
             }
             Posted::NoRoom | Posted::Waits => {
                 self.buffers.free(buffer);
@@ -164,7 +164,7 @@ impl RemoteWrite for VerbsTx {
     fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
         let connected = self.kind != QueueType::Ud;
         let key = connected.then(|| self.writes.register(&self.shared.domain, base, len))?;
-        self.tell_registered();
+        self.report_registered();
         key
     }
 

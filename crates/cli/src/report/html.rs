@@ -1,0 +1,143 @@
+//! A report as one HTML file, without scripts and without addresses of other files.
+
+use super::data::{Facts, JobReport, Report};
+use super::text::{heading, pairs_heading, protection, size_class, PAIRS, RAILS};
+use super::timeline::timeline;
+use marline_engine::stats::text::{format_bytes, format_count};
+use maud::{html, Markup, PreEscaped, DOCTYPE};
+
+/// Forbids the browser to load anything else.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// The style of the page, dark on displays that are set so.
+const STYLE: &str = "
+:root { color-scheme: light dark; --line: #8888; --bad: #c62828; --warn: #b26a00; --up: #8883; }
+body { font: 15px/1.45 sans-serif; max-width: 64rem; margin: 1.5rem auto; padding: 0 1rem; }
+h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
+ul { padding-left: 1.2rem; } .fault { color: var(--bad); } .warning { color: var(--warn); }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .15rem .6rem; border-bottom: 1px solid var(--line); text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+.wide { overflow-x: auto; } svg { width: 100%; min-width: 40rem; font: 11px sans-serif; }
+svg text { fill: currentColor; } .up { fill: var(--up); } .down { fill: var(--bad); }
+.corrupt { fill: var(--warn); } .mark { stroke: var(--line); stroke-width: .5; }
+.dead { stroke: var(--bad); stroke-width: 2; } footer { margin-top: 2rem; opacity: .7; }
+";
+
+/// The whole page.
+pub fn page(report: &Report) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width";
+                title { "Marline report" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                @for one in &report.jobs { (job(one)) }
+                @if report.jobs.is_empty() {
+                    p { "No process was in touch with another over Marline." }
+                }
+                footer {
+                    "marline " (report.version) ", statistics of version " (report.pages_version)
+                }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn job(job: &JobReport) -> Markup {
+    let f = &job.facts;
+    let look_at = job.look_at();
+    html! {
+        section {
+            h1 { (heading(f)) }
+            h2 { "What happened" }
+            ul.findings {
+                @for finding in &job.findings {
+                    li class=(finding.severity.name()) { (finding.text) }
+                }
+            }
+            @if !look_at.is_empty() {
+                h2 { "What to look at" }
+                ol { @for text in look_at { li { (text) } } }
+            }
+            h2 { "Rails and outages" }
+            div.wide { (timeline(f)) }
+            h2 { "Traffic of the rails" }
+            div.wide { (rails(f)) }
+            h2 { (pairs_heading(f)) }
+            div.wide { (pairs(f)) }
+            h2 { "Messages by size" }
+            (sizes(f))
+            p { (protection(f)) }
+        }
+    }
+}
+
+/// A number for reading, with the exact one.
+fn count(value: u64) -> Markup {
+    html! { data value=(value) title=(value) { (format_count(value)) } }
+}
+
+fn bytes(value: u64) -> Markup {
+    html! { data value=(value) title=(value) { (format_bytes(value)) } }
+}
+
+fn headings(names: &[&str]) -> Markup {
+    html! { thead { tr { @for name in names { th scope="col" { (name) } } } } }
+}
+
+fn rails(f: &Facts) -> Markup {
+    html! {
+        table.rails {
+            (headings(&RAILS))
+            tbody {
+                @for rail in &f.rails {
+                    tr {
+                        td title=(rail.address) { (rail.end.name()) }
+                        td { (bytes(rail.bytes_sent)) }
+                        td { (bytes(rail.bytes_received)) }
+                        td { (count(rail.packets_sent)) }
+                        td { (count(rail.lost)) }
+                        td { (count(rail.resent)) }
+                        td { (count(rail.resent_spurious)) }
+                        td { (count(rail.corrupt)) }
+                        td { (count(rail.failovers)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn pairs(f: &Facts) -> Markup {
+    html! {
+        table.pairs {
+            (headings(&PAIRS))
+            tbody {
+                @for pair in &f.pairs {
+                    tr {
+                        td { (pair.from) }
+                        td { (pair.to) }
+                        td { (count(pair.messages)) }
+                        td { (bytes(pair.bytes)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn sizes(f: &Facts) -> Markup {
+    html! {
+        table.sizes {
+            thead { tr { @for size in &f.sizes { th { (size_class(size.up_to_bytes)) } } } }
+            tbody { tr { @for size in &f.sizes { td { (count(size.messages)) } } } }
+        }
+    }
+}

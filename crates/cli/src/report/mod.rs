@@ -1,0 +1,61 @@
+//! `marline report`: a job after its end or while it runs, in words, as a page and as data.
+//!
+//! [`collect`] makes plain facts out of statistics pages, [`findings`] puts them into words,
+//! [`compose`] puts both together, and [`text`], [`html`] and JSON show them.
+
+mod collect;
+mod common;
+pub mod compose;
+mod data;
+mod findings;
+mod html;
+mod text;
+mod timeline;
+mod words;
+
+use crate::stats::load;
+use crate::tool;
+use compose::{report, write_page};
+use std::path::PathBuf;
+
+/// Arguments of `report`.
+#[derive(clap::Args)]
+pub struct ReportArgs {
+    /// The directory that a job had in FI_MARLINE_STATS_DIR. Default: that variable's, else those
+    /// of this host's jobs.
+    #[arg(value_name = "DIRECTORY")]
+    paths: Vec<PathBuf>,
+    /// Only the job that this process of it belongs to.
+    #[arg(long, value_name = "PID")]
+    job: Option<u32>,
+    /// As text, which is the default without --html.
+    #[arg(long, group = "form")]
+    text: bool,
+    /// As one JSON object.
+    #[arg(long, group = "form")]
+    json: bool,
+    /// Write a page for a browser to FILE, without addresses of other files.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Prints or writes the report.
+pub fn main(args: &ReportArgs) -> crate::outcome::Outcome {
+    let mut status = 0;
+    let jobs = load(&args.paths, args.job, &mut status)?;
+    let report = report(&jobs);
+    if let Some(file) = &args.html {
+        write_page(file, &report).map_err(|e| format!("--html {}: {e}", file.display()))?;
+    }
+    if args.json {
+        let json = serde_json::to_string_pretty(&report).map_err(|e| format!("--json: {e}"))?;
+        tool::print(&format!("{json}\n"))?;
+    } else if args.text || args.html.is_none() {
+        tool::print(&text::text(&report))?;
+    }
+    Ok(status)
+}
+
+#[cfg(test)]
+#[path = "report_test.rs"]
+mod tests;

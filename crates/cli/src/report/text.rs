@@ -1,0 +1,157 @@
+//! A report as text of at most 80 columns, where names allow that.
+
+use super::data::{Facts, JobReport, Pair, Rail, Report, Severity};
+use super::words::{clock, date};
+use marline_engine::stats::outages::format_gap;
+use marline_engine::stats::text::{format_bytes, format_count, plural, wrap};
+
+/// The whole report.
+pub fn text(report: &Report) -> String {
+    if report.jobs.is_empty() {
+        return "no process was in touch with another over Marline\n".to_owned();
+    }
+    let jobs: Vec<String> = report.jobs.iter().map(job).collect();
+    let mut out = jobs.join("\n");
+    out += &format!("\nmarline {}\n", report.version);
+    out
+}
+
+fn job(job: &JobReport) -> String {
+    let f = &job.facts;
+    let mut out = wrap(&heading(f));
+    out += "\nWhat happened\n";
+    for finding in &job.findings {
+        let mark = match finding.severity {
+            Severity::Fault => "!",
+            Severity::Warning => "?",
+            Severity::Note => "-",
+        };
+        out += &wrap(&format!("{mark} {}", finding.text));
+    }
+    let look_at = job.look_at();
+    if !look_at.is_empty() {
+        out += "\nWhat to look at\n";
+        out.extend(look_at.iter().map(|text| wrap(&format!("- {text}"))));
+    }
+    out += "\nRails\n";
+    out += &table(&RAILS, f.rails.iter().map(rail));
+    out += &format!("\n{}\n", pairs_heading(f));
+    out += &table(&PAIRS, f.pairs.iter().map(pair));
+    out += "\nMessages by size\n";
+    out += &sizes(f);
+    out += "\n";
+    out + &wrap(&protection(f))
+}
+
+/// The line above a job.
+pub fn heading(f: &Facts) -> String {
+    let lasted = format_gap(f.to_unix_ns.saturating_sub(f.from_unix_ns));
+    let state = if f.ended { "" } else { ", not ended" };
+    format!(
+        "Job of process {}: {} to {} ({lasted}{state}), {} on {}, {} sent, verdict: {}",
+        f.job,
+        date(f.from_unix_ns),
+        clock(f.to_unix_ns, f.from_unix_ns),
+        plural(f.processes as u64, "process", "processes"),
+        plural(f.hosts.len() as u64, "host", "hosts"),
+        format_bytes(f.bytes_sent),
+        f.verdict,
+    )
+}
+
+/// The title of the table of pairs.
+pub fn pairs_heading(f: &Facts) -> String {
+    match f.pairs_all > f.pairs.len() {
+        true => format!(
+            "Pairs with most traffic, {} of {}",
+            f.pairs.len(),
+            f.pairs_all
+        ),
+        false => "Pairs by traffic".to_owned(),
+    }
+}
+
+/// Protection in use.
+pub fn protection(f: &Facts) -> String {
+    let sums = match &f.protection.checksums[..] {
+        [] => "unknown".to_owned(),
+        names => names.join(", "),
+    };
+    format!("Checksums of payloads: {sums}")
+}
+
+/// Columns of the table of rails.
+pub const RAILS: [&str; 9] = [
+    "rail",
+    "out",
+    "in",
+    "packets",
+    "lost",
+    "resent",
+    "spurious",
+    "corrupt",
+    "failovers",
+];
+/// Columns of the table of pairs.
+pub const PAIRS: [&str; 4] = ["from", "to", "messages", "sent"];
+
+fn rail(rail: &Rail) -> Vec<String> {
+    vec![
+        rail.end.name(),
+        format_bytes(rail.bytes_sent),
+        format_bytes(rail.bytes_received),
+        format_count(rail.packets_sent),
+        format_count(rail.lost),
+        format_count(rail.resent),
+        format_count(rail.resent_spurious),
+        format_count(rail.corrupt),
+        format_count(rail.failovers),
+    ]
+}
+
+fn pair(pair: &Pair) -> Vec<String> {
+    vec![
+        pair.from.clone(),
+        pair.to.clone(),
+        format_count(pair.messages),
+        format_bytes(pair.bytes),
+    ]
+}
+
+/// The name of a class of message sizes.
+pub fn size_class(up_to_bytes: Option<u64>) -> String {
+    match up_to_bytes {
+        Some(bytes) => format!("up to {}", crate::plot::size(bytes as f64)),
+        None => "above".to_owned(),
+    }
+}
+
+fn sizes(f: &Facts) -> String {
+    let classes = f.sizes.iter().map(|size| {
+        let (class, count) = (size_class(size.up_to_bytes), format_count(size.messages));
+        format!("{class}: {count}")
+    });
+    wrap(&classes.collect::<Vec<_>>().join(", "))
+}
+
+/// A table: the first column to the left, the others to the right.
+fn table(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let heading = columns.iter().map(|&name| name.to_owned()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
+    let width = |n: usize| {
+        let widths = rows.iter().filter_map(|row| row.get(n));
+        widths.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let mut out = String::new();
+    for row in &rows {
+        for (n, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            out += &match n {
+                0 => format!("{cell:<width$}"),
+                _ => format!(" {cell:>width$}"),
+            };
+        }
+        out.push('\n');
+    }
+    out
+}

@@ -1,0 +1,127 @@
+//! The program at an interface (XDP): it redirects UDP datagrams to this host's address and to a
+//! port that a map lists, received on one queue, and passes everything else to the kernel.
+//!
+//! It is assembled here, since a compiler for so few instructions would be one more thing to
+//! install wherever Marline is built (docs/design/xdp.md). The kernel's verifier checks it at each
+//! load.
+
+use std::net::Ipv4Addr;
+
+/// `XDP_PASS`: the kernel goes on with the frame.
+const PASS: i32 = 2;
+/// `bpf_redirect_map`.
+const REDIRECT_MAP: i32 = 51;
+/// Marks the first half of a 64-bit immediate as the descriptor of a map.
+const PSEUDO_MAP_FD: u8 = 1;
+
+/// Offsets in `struct xdp_md`.
+const MD_DATA: i16 = 0;
+const MD_DATA_END: i16 = 4;
+const MD_QUEUE: i16 = 16;
+
+/// Offsets in an Ethernet frame of a UDP datagram over IPv4 without options.
+const ETHER_TYPE: i16 = 12;
+const IP_VERSION: i16 = 14;
+const IP_FRAGMENT: i16 = 20;
+const IP_PROTOCOL: i16 = 23;
+const IP_TO: i16 = 30;
+const UDP_TO: i16 = 36;
+const HEADERS: i32 = super::frames::HEADERS_LEN as i32;
+
+/// A fragment's offset, and the flag that more follow.
+const FRAGMENT_BITS: [u8; 2] = [0x3f, 0xff];
+
+/// An instruction in the kernel's layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Instruction {
+    opcode: u8,
+    /// Destination in the low half, source in the high half.
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+/// Register numbers.
+const R0: u8 = 0;
+const R1: u8 = 1;
+const R2: u8 = 2;
+const R3: u8 = 3;
+const R4: u8 = 4;
+
+/// Operations: class, size or operation, and source.
+const LOAD_WORD: u8 = 0x61;
+const LOAD_HALF: u8 = 0x69;
+const LOAD_BYTE: u8 = 0x71;
+const LOAD_WIDE: u8 = 0x18;
+const MOVE: u8 = 0xbf;
+const MOVE_IMMEDIATE: u8 = 0xb7;
+const ADD_IMMEDIATE: u8 = 0x07;
+const AND_IMMEDIATE: u8 = 0x57;
+const FROM_BIG_ENDIAN: u8 = 0xdc;
+const JUMP_ABOVE: u8 = 0x2d;
+/// Compares the low 32 bits.
+const JUMP_UNEQUAL: u8 = 0x56;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+
+fn op(opcode: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
+    Instruction {
+        opcode,
+        registers: from << 4 | to,
+        offset,
+        immediate,
+    }
+}
+
+/// Bytes of a frame as a register holds them after a load.
+fn half(bytes: [u8; 2]) -> i32 {
+    i32::from(u16::from_ne_bytes(bytes))
+}
+
+/// The program. `map` is the descriptor of a map of AF_XDP sockets by port.
+pub(crate) fn assemble(to: Ipv4Addr, queue: u32, map: i32) -> Vec<Instruction> {
+    let mut code = vec![op(LOAD_WORD, R0, R1, MD_QUEUE, 0)];
+    let mut checks = Vec::new();
+    let mut pass_unless = |code: &mut Vec<Instruction>, register: u8, equals: i32| {
+        checks.push(code.len());
+        code.push(op(JUMP_UNEQUAL, register, 0, 0, equals));
+    };
+    pass_unless(&mut code, R0, queue as i32);
+    code.push(op(LOAD_WORD, R2, R1, MD_DATA, 0));
+    code.push(op(LOAD_WORD, R3, R1, MD_DATA_END, 0));
+    code.push(op(MOVE, R4, R2, 0, 0));
+    code.push(op(ADD_IMMEDIATE, R4, 0, 0, HEADERS));
+    let bounds = code.len();
+    code.push(op(JUMP_ABOVE, R4, R3, 0, 0));
+    code.push(op(LOAD_HALF, R4, R2, ETHER_TYPE, 0));
+    pass_unless(&mut code, R4, half([0x08, 0x00]));
+    code.push(op(LOAD_BYTE, R4, R2, IP_VERSION, 0));
+    pass_unless(&mut code, R4, 0x45);
+    code.push(op(LOAD_BYTE, R4, R2, IP_PROTOCOL, 0));
+    pass_unless(&mut code, R4, libc::IPPROTO_UDP);
+    code.push(op(LOAD_HALF, R4, R2, IP_FRAGMENT, 0));
+    code.push(op(AND_IMMEDIATE, R4, 0, 0, half(FRAGMENT_BITS)));
+    pass_unless(&mut code, R4, 0);
+    code.push(op(LOAD_WORD, R4, R2, IP_TO, 0));
+    pass_unless(&mut code, R4, i32::from_ne_bytes(to.octets()));
+    code.push(op(LOAD_HALF, R2, R2, UDP_TO, 0));
+    code.push(op(FROM_BIG_ENDIAN, R2, 0, 0, 16));
+    code.push(op(LOAD_WIDE, R1, PSEUDO_MAP_FD, 0, map));
+    code.push(op(0, 0, 0, 0, 0));
+    // The result for a port that is not in the map.
+    code.push(op(MOVE_IMMEDIATE, R3, 0, 0, PASS));
+    code.push(op(CALL, 0, 0, 0, REDIRECT_MAP));
+    code.push(op(EXIT, 0, 0, 0, 0));
+    let pass = code.len();
+    code.push(op(MOVE_IMMEDIATE, R0, 0, 0, PASS));
+    code.push(op(EXIT, 0, 0, 0, 0));
+    for at in checks.into_iter().chain([bounds]) {
+        code[at].offset = (pass - at - 1) as i16;
+    }
+    code
+}
+
+#[cfg(test)]
+#[path = "program_test.rs"]
+mod tests;

@@ -1,0 +1,92 @@
+"""Rails past the kernel's stack (AF_XDP) between lab hosts: the same jobs as over UDP rails, with
+hosts of either kind, loss, a link that goes down and comes back; what is left of the program
+afterwards, and what refuses it."""
+
+import os
+import re
+import time
+
+import pytest
+
+from test_faults import assert_counted, assert_right, goes_on, under_way
+
+LIMIT_S = 60
+XDP = {"FI_MARLINE_RAILS": "xdp:rail0,tcp:rail1"}
+
+
+@pytest.fixture(autouse=True)
+def only_marline(provider):
+    if provider != "marline":
+        pytest.skip("it is about Marline's rails")
+
+
+def may_attach():
+    """The kernel loads programs for root alone, not for root of a user namespace."""
+    return os.geteuid() == 0
+
+
+def programs(lab, host="h0"):
+    """The programs at the interfaces of a host."""
+    return re.findall(r"prog/xdp|xdpgeneric", lab.exec(host, "ip", "link", "show").stdout)
+
+
+def assert_leaves_none(lab):
+    """The kernel detaches a program some time after its process has ended."""
+    limit = time.monotonic() + LIMIT_S
+    while left := programs(lab, "h0") + programs(lab, "h1"):
+        assert time.monotonic() < limit, left
+
+
+def assert_is_there(result, name="xdp:rail0"):
+    """The rail is there if the process may have it; otherwise the reason is said, and UDP is used."""
+    if may_attach():
+        assert name in result.rails(), result.tail()
+        assert result.rails()[name]["packets_out"], result.tail()
+    else:
+        assert result.find("there is no rail xdp:rail0: .*CAP_BPF"), result.tail()
+        assert "rail0" in result.rails(), result.tail()
+
+
+def test_a_job_is_right_and_leaves_no_program(lab, stress, mpich):
+    result = lab.run(mpich, stress(mpich, "--seed", 57), env=XDP)
+    assert_right(result)
+    assert_is_there(result)
+    assert_leaves_none(lab)
+
+
+def test_only_one_process_of_a_host_has_the_rail_and_the_others_have_udp(lab, stress, mpich):
+    result = lab.run(mpich, stress(mpich, "--seed", 58), n=4, env={"FI_MARLINE_RAILS": "xdp:rail0"})
+    assert_right(result)
+    assert_is_there(result)
+    if may_attach():
+        assert result.find("there is no rail xdp:rail0: rail0 has an XDP program already"), result.tail()
+        assert result.rails()["rail0"]["packets_out"], result.tail()
+
+
+def test_loss_is_repaired(wire_lab, stress, mpich):
+    wire_lab.fault(0, "drop=1%")
+    env = {"FI_MARLINE_RAILS": "xdp:rail0"}
+    result = wire_lab.run(mpich, stress(mpich, "--seed", 59), env=env)
+    assert_right(result)
+    assert wire_lab.hits("drop") > 10
+    assert_is_there(result)
+    assert_counted(result, "resent", "retransmissions")
+
+
+def test_a_link_goes_down_and_comes_back(lab, stress, mpich):
+    with under_way(lab, stress, mpich, "marline", env=XDP) as job:
+        lab.fault("h1:0", "down")
+        assert goes_on(job), job.output()
+        lab.fault("h1:0", "up")
+        assert goes_on(job), job.output()
+    assert_right(job.result)
+    assert_is_there(job.result)
+    assert_counted(job.result, "failovers", "failovers")
+
+
+def test_a_killed_process_leaves_no_program(lab, stress, mpich):
+    with under_way(lab, stress, mpich, "marline", env=XDP) as job:
+        if may_attach():
+            assert programs(lab), lab.exec("h0", "ip", "link", "show").stdout
+        job.kill()
+    assert_leaves_none(lab)
