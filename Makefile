@@ -107,7 +107,7 @@ eager: EXAMPLES := -p marline-engine -p marline-strangers --lib --bins --example
 eager: build
 
 test-e2e: deps eager programs
-	$(PYTEST) tests/e2e -m "not soak and not packages and not old"
+	$(subst -m pytest,scripts/e2e,$(PYTEST)) tests/e2e -m "not soak and not packages and not old"
 
 # Jobs in which half of the ranks load the library of another revision.
 OLD ?= HEAD
@@ -204,7 +204,7 @@ lint:
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/auth bench/progress bench/smax bench/checksums \
 		bench/apps bench/bcast bench/rma bench/crowd \
-		bench/*.py scripts/demo scripts/package tests/e2e/*.py
+		bench/*.py scripts/demo scripts/e2e scripts/package tests/e2e/*.py
 
 # The targets below want a nightly compiler: rustup toolchain install nightly --component miri,rust-src
 NIGHTLY ?= +nightly
