@@ -1,6 +1,36 @@
 //! Detects settings that are valid alone but contradict each other.
 
+use crate::config::auth::Auth;
+use crate::config::checksum_choice::ChecksumChoice;
 use crate::config::settings::{Settings, TABLE};
+use marline_checksum::Algorithm;
+
+/// A pair of settings with values that exclude each other.
+struct Pair {
+    first: &'static str,
+    second: &'static str,
+    is_given: fn(&Settings) -> bool,
+    why: &'static str,
+}
+
+const PAIRS: &[Pair] = &[
+    Pair {
+        first: "port",
+        second: "ports",
+        is_given: |s| s.port != 0 && s.ports.0.is_some(),
+        why: "say different things: leave one away",
+    },
+    // Without sums a bit of an encrypted payload could be flipped on the way.
+    Pair {
+        first: "auth",
+        second: "checksum",
+        is_given: |s| {
+            matches!(s.auth, Auth::Payload | Auth::Encrypt)
+                && s.checksum == ChecksumChoice::Named(Algorithm::None)
+        },
+        why: "exclude each other: the key protects payloads by their checksums",
+    },
+];
 
 /// A pair of settings: the first must not exceed the second.
 struct Order {
@@ -52,11 +82,9 @@ const ORDERS: &[Order] = &[
 impl Settings {
     /// Refuses contradictory settings. The error is a text for the user.
     pub fn check(&self) -> Result<(), String> {
-        if self.port != 0 && self.ports.0.is_some() {
-            let (port, ports) = (self.shown("port"), self.shown("ports"));
-            return Err(format!(
-                "{port} and {ports} say different things: leave one away"
-            ));
+        if let Some(pair) = PAIRS.iter().find(|pair| (pair.is_given)(self)) {
+            let (first, second) = (self.shown(pair.first), self.shown(pair.second));
+            return Err(format!("{first} and {second} {}", pair.why));
         }
         match ORDERS.iter().find(|order| !(order.is_kept)(self)) {
             None => Ok(()),
@@ -128,6 +156,17 @@ mod tests {
             "{error}"
         );
         assert!(read(&[range]).is_ok());
+    }
+
+    #[test]
+    fn a_key_for_payloads_without_checksums_is_refused() {
+        let none = ("checksum", "none");
+        for level in ["payload", "encrypt"] {
+            let error = read(&[("auth", level), none]).unwrap_err();
+            let named = format!("FI_MARLINE_AUTH={level} and FI_MARLINE_CHECKSUM=none");
+            assert!(error.contains(&named), "{error}");
+        }
+        assert!(read(&[("auth", "on"), none]).is_ok());
     }
 
     #[test]
