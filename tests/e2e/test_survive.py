@@ -44,19 +44,28 @@ def test_ranks_go_on_on_a_rail_that_loses_or_damages(lab, openmpi, provider, fau
 ROUNDS = 60
 
 
+# Open MPI's own daemon (prted of 5.0.11) may jump to address 0 when a process of its dies and another is spawned:
+# the kernel's log named it in three of some 170 such jobs on busy cores. No library of Marline is in it.
+DAEMON_CRASHED = "PRTE has lost communication with a remote daemon"
+
+
 def replaced(lab, openmpi, provider, tmp_path, dies_before, options=()):
     """The result of a job that spawns a process in the place of a killed one, which gets its state from its
-    buddy's memory. Each host has a slot more than it needs."""
+    buddy's memory. Each host has a slot more than it needs. Where Open MPI's daemon crashes, it is run again."""
     words = ["--with-ft", "ulfm", *(["--mca", "coll", "^han"] if provider != "marline" else [])]
-    env = {"FI_MARLINE_STATS_DIR": tmp_path}
-    result = lab.run(openmpi, [*words, openmpi.program("buddy"), dies_before, ROUNDS], n=5, provider=provider,
-                     options=["--ppn", "3", *options], env=env, timeout=120)
+    for attempt in range(4):
+        pages = tmp_path / str(attempt)
+        pages.mkdir()
+        result = lab.run(openmpi, [*words, openmpi.program("buddy"), dies_before, ROUNDS], n=5, provider=provider,
+                         options=["--ppn", "3", *options], env={"FI_MARLINE_STATS_DIR": pages}, timeout=120)
+        if DAEMON_CRASHED not in result.out:
+            break
     assert result.ok and result.find(rf"^buddy ok ranks=5 rounds={ROUNDS}$"), result.tail()
     # The last round of which every rank has a whole checkpoint: there is one every ten rounds.
     began = (dies_before - 1) // 10 * 10
     assert result.find(rf"^buddy: lost 1 of 5, began again at round {began}$"), result.tail()
     if provider == "marline":
-        assert len(list(tmp_path.glob("*.page"))) == 6, result.tail()
+        assert len(list(pages.glob("*.page"))) == 6, result.tail()
         assert labs.total(result.rails(), "packets_out") > 1000, f"it went another way\n{result.tail()}"
     return result
 
