@@ -44,8 +44,9 @@ def test_ranks_go_on_on_a_rail_that_loses_or_damages(lab, openmpi, provider, fau
 ROUNDS = 60
 
 
-# Open MPI's own daemon (prted of 5.0.11) may jump to address 0 when a process of its dies and another is spawned:
-# the kernel's log named it in three of some 170 such jobs on busy cores. No library of Marline is in it.
+# Open MPI's own daemon (prted of 5.0.11) may jump to address 0 in a thread of its own when a process of its dies and
+# another is spawned: the kernel's log named it in three of some 170 such jobs on busy cores. Of the library that is
+# preloaded there too, prted uses `sched_yield` alone.
 DAEMON_CRASHED = "PRTE has lost communication with a remote daemon"
 
 
