@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 import lab as labs
+from schemas import assert_conforms
 from test_faults import assert_right, under_way
 
 
@@ -98,14 +99,14 @@ COLUMNS = ["bytes_sent", "bytes_received", "packets_sent", "lost", "resent", "re
 
 def assert_same_numbers(folder, page):
     """Page, JSON and `marline stats` have the same numbers."""
-    [job] = json.loads(report(folder, "--json"))["jobs"]
+    [job] = assert_conforms("report", report(folder, "--json"))["jobs"]
     shown = page.rails()
     assert shown.keys() == {f"{rail['host']}:{rail['rail']}" for rail in job["rails"]}, shown
     for rail in job["rails"]:
         assert shown[f"{rail['host']}:{rail['rail']}"] == [rail[name] for name in COLUMNS], rail
     stats = subprocess.run([labs.MARLINE, "stats", "--json", folder], capture_output=True, text=True,
                            check=True).stdout
-    for sums in json.loads(stats)["jobs"][0]["rails"]:
+    for sums in assert_conforms("stats", stats)["jobs"][0]["rails"]:
         ours = [rail for rail in job["rails"] if rail["rail"] == sums["name"]]
         for name in ("lost", "corrupt", "failovers"):
             assert sum(rail[name] for rail in ours) == sums[name], (name, sums, ours)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import pytest
 
 import lab as labs
+from schemas import assert_conforms
 from test_faults import assert_right, under_way
 
 
@@ -145,7 +146,7 @@ def test_events_are_followed_as_json_until_the_job_ends(lab, stress, mpich, tmp_
         options = ("--json", "--job", str(number))
         with following(tmp_path, *options) as line_with:
             lab.fault(1, "blackhole")
-            event = json.loads(line_with('"path-down"'))
+            event = assert_conforms("follow", line_with('"path-down"'))
             assert (event["job"], event["rail"]) == (number, "rail1"), event
             lab.clear()
             line_with('"path-up"')

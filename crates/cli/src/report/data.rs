@@ -1,10 +1,11 @@
 //! The content of a report as plain data, which `--json` prints as it stands
 //! (docs/statistics.md).
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A report.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Report {
     /// Version of the command that made the report.
     pub version: String,
@@ -15,7 +16,7 @@ pub struct Report {
 }
 
 /// The report of a job.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct JobReport {
     /// The facts that the statistics hold.
     #[serde(flatten)]
@@ -25,7 +26,7 @@ pub struct JobReport {
 }
 
 /// The facts of a job.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Facts {
     /// Number of the job, as in `marline stats`: the process number of its first process.
     pub job: u32,
@@ -78,7 +79,7 @@ pub struct Facts {
 }
 
 /// A class of message sizes.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Size {
     /// Largest size of the class; `None`: no limit.
     pub up_to_bytes: Option<u64>,
@@ -87,7 +88,7 @@ pub struct Size {
 }
 
 /// A rail of a host, of all its processes.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Rail {
     /// Host and name of the rail.
     #[serde(flatten)]
@@ -131,7 +132,7 @@ pub struct Rail {
 }
 
 /// A rail of a host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct End {
     /// Host name, or an address if no name is known.
     pub host: String,
@@ -147,7 +148,7 @@ impl End {
 }
 
 /// An outage.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Outage {
     /// Rails and hosts in words.
     pub place: String,
@@ -170,7 +171,7 @@ pub struct Outage {
 }
 
 /// Bad paths of one kind and the place that they have in common.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Paths {
     /// Number of the paths.
     pub paths: usize,
@@ -179,7 +180,7 @@ pub struct Paths {
 }
 
 /// A place that bad paths have in common.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Common {
     /// The place.
     pub place: Place,
@@ -188,7 +189,7 @@ pub struct Common {
 }
 
 /// A place of faults.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// A rail of a host.
@@ -204,7 +205,7 @@ pub enum Place {
 }
 
 /// A dead peer.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Dead {
     /// Rank or endpoint number, with an address.
     pub name: String,
@@ -227,7 +228,7 @@ pub struct Dead {
 }
 
 /// Traffic from one process to another.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Pair {
     /// The sender.
     pub from: String,
@@ -240,7 +241,7 @@ pub struct Pair {
 }
 
 /// Protection in use, and settings that disable some.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Protection {
     /// Names of the payload checksums agreed between processes.
     pub checksums: Vec<String>,
@@ -255,7 +256,7 @@ pub struct Protection {
 }
 
 /// A finding in words.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
     /// Its weight.
     pub severity: Severity,
@@ -266,7 +267,7 @@ pub struct Finding {
 }
 
 /// The weight of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Something failed.

@@ -6,7 +6,7 @@
 mod collect;
 mod common;
 pub mod compose;
-mod data;
+pub mod data;
 mod findings;
 mod html;
 mod text;
