@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.rows, self.findings, self.bars = [], [], [], []
+        self.open, self.rows, self.findings, self.bars, self.curves = [], [], [], [], []
         self.feed(text)
         self.close()
         assert not self.open, self.open
@@ -70,8 +70,9 @@ class Page(HTMLParser):
         if tag == "tr":
             self.rows.append([])
         if tag == "data":
-            self.rows[-1].append(int(named["value"]))
-        if tag == "rect" and named["class"] == "down":
+            value = named["value"]
+            self.rows[-1].append(float(value) if "." in value else int(value))
+        if tag == "rect" and named.get("class") == "down":
             self.bars.append("")
 
     def handle_endtag(self, tag):
@@ -81,6 +82,8 @@ class Page(HTMLParser):
         tags = [tag for tag, _ in self.open]
         if tags[-2:] == ["tr", "td"]:
             self.rows[-1].append(text)
+        if ("g", "curve") in self.open and tags[-1] == "text":
+            self.curves.append(text)
         if ("ul", "findings") in self.open:
             self.findings.append(text)
         if tags[-2:] == ["rect", "title"] and self.bars:
@@ -113,6 +116,18 @@ def assert_same_numbers(folder, page):
         for name, counter in (("bytes_sent", "wire_bytes_sent"), ("packets_sent", "wire_packets_sent")):
             assert sum(rail[name] for rail in ours) == sums["rail"][counter], (name, sums, ours)
     assert all(rail["packets_sent"] for rail in job["rails"] if rail["rail"] in ("rail0", "rail1")), job["rails"]
+    # The curves have the bytes of the rails, the map of hosts and the processes those of the messages.
+    curves = {(curve["host"], curve["rail"]): curve for curve in job["bandwidth"]["rails"]}
+    for rail in job["rails"]:
+        curve = curves[rail["host"], rail["rail"]]
+        assert sum(curve["sent"]) == rail["bytes_sent"] and sum(curve["received"]) == rail["bytes_received"], rail
+        assert f"{rail['host']}:{rail['rail']}" in page.curves, page.curves
+    between = job["between_hosts"]
+    assert sum(map(sum, between["bytes"])) + between["bytes_elsewhere"] == job["bytes_sent"], between
+    assert sum(talker["bytes"] for talker in job["talkers"]) == job["bytes_sent"], job["talkers"]
+    [version] = job["versions"]
+    assert version["processes"] == job["processes"] == 4 and "(wire " in version["text"], version
+    assert any(one["text"].startswith("FI_MARLINE_STATS_DIR=") for one in job["settings"]), job["settings"]
     return job
 
 

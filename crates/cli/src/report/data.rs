@@ -1,6 +1,9 @@
 //! The content of a report as plain data, which `--json` prints as it stands
-//! (docs/statistics.md).
+//! (`marline schema report`).
 
+use super::given::Given;
+use super::traffic::{Bandwidth, Matrix, Talker};
+use crate::stats::averages::Mean;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -70,6 +73,18 @@ pub struct Facts {
     pub pairs: Vec<Pair>,
     /// Number of pairs with traffic.
     pub pairs_all: usize,
+    /// The processes that sent most.
+    pub talkers: Vec<Talker>,
+    /// Bytes of rails over time.
+    pub bandwidth: Bandwidth,
+    /// Payload bytes that hosts sent to each other.
+    pub between_hosts: Matrix,
+    /// Averages per process, in the terms of the literature on reliability in software.
+    pub averages: Vec<Mean>,
+    /// Versions of the library and of the wire protocol.
+    pub versions: Vec<Given>,
+    /// Settings that differ from their defaults.
+    pub settings: Vec<Given>,
     /// Protection in use.
     pub protection: Protection,
     /// Number of events that the statistics hold.
@@ -95,6 +110,8 @@ pub struct Rail {
     pub end: End,
     /// Address in one of the processes.
     pub address: String,
+    /// Largest packet in bytes, in one of the processes.
+    pub packet_bytes_max: u64,
     /// Processes that have the rail.
     pub processes: usize,
     /// Processes in which it is up.

@@ -1,4 +1,4 @@
-//! A frame of `marline top` as plain data, which `--json` prints as it stands (docs/statistics.md).
+//! A frame of `marline top` as plain data, which `--json` prints as it stands (`marline schema top`).
 
 use schemars::JsonSchema;
 use serde::Serialize;
