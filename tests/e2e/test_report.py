@@ -126,7 +126,7 @@ def assert_same_numbers(folder, page):
     assert sum(map(sum, between["bytes"])) + between["bytes_elsewhere"] == job["bytes_sent"], between
     assert sum(talker["bytes"] for talker in job["talkers"]) == job["bytes_sent"], job["talkers"]
     [version] = job["versions"]
-    assert version["processes"] == job["processes"] == 4 and "(wire " in version["text"], version
+    assert version["processes"] == job["processes"] and "(wire " in version["text"], version
     assert any(one["text"].startswith("FI_MARLINE_STATS_DIR=") for one in job["settings"]), job["settings"]
     return job
 
