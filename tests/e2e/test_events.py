@@ -7,6 +7,7 @@ import time
 import pytest
 
 from lab import events
+from schemas import assert_conforms
 from test_faults import REPORT, assert_right, under_way
 
 
@@ -46,7 +47,7 @@ def test_a_link_that_goes_down_is_named_with_its_host(lab, stress, mpi, tmp_path
     assert len(re.findall(r"rail rail1 is lost", result.out)) <= 4, result.tail()
     # And after the job, as text and JSON.
     assert re.search(r" on \S*h1: rail rail1 is up again", events(tmp_path)), events(tmp_path)
-    jobs = json.loads(events(tmp_path, "--json"))["jobs"]
+    jobs = assert_conforms("events", events(tmp_path, "--json"))["jobs"]
     assert len(jobs) == 1
     kinds = {(event["kind"], event["host"][-2:], event["rail"]) for event in jobs[0]["events"]}
     assert ("rail-down", "h1", "rail1") in kinds and ("rail-up", "h1", "rail1") in kinds, kinds

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 import lab as labs
+from schemas import assert_conforms
 from test_faults import assert_right, under_way
 
 
@@ -56,7 +57,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.rows, self.findings, self.bars = [], [], [], []
+        self.open, self.rows, self.findings, self.bars, self.curves = [], [], [], [], []
         self.feed(text)
         self.close()
         assert not self.open, self.open
@@ -69,8 +70,9 @@ class Page(HTMLParser):
         if tag == "tr":
             self.rows.append([])
         if tag == "data":
-            self.rows[-1].append(int(named["value"]))
-        if tag == "rect" and named["class"] == "down":
+            value = named["value"]
+            self.rows[-1].append(float(value) if "." in value else int(value))
+        if tag == "rect" and named.get("class") == "down":
             self.bars.append("")
 
     def handle_endtag(self, tag):
@@ -80,6 +82,8 @@ class Page(HTMLParser):
         tags = [tag for tag, _ in self.open]
         if tags[-2:] == ["tr", "td"]:
             self.rows[-1].append(text)
+        if ("g", "curve") in self.open and tags[-1] == "text":
+            self.curves.append(text)
         if ("ul", "findings") in self.open:
             self.findings.append(text)
         if tags[-2:] == ["rect", "title"] and self.bars:
@@ -98,20 +102,32 @@ COLUMNS = ["bytes_sent", "bytes_received", "packets_sent", "lost", "resent", "re
 
 def assert_same_numbers(folder, page):
     """Page, JSON and `marline stats` have the same numbers."""
-    [job] = json.loads(report(folder, "--json"))["jobs"]
+    [job] = assert_conforms("report", report(folder, "--json"))["jobs"]
     shown = page.rails()
     assert shown.keys() == {f"{rail['host']}:{rail['rail']}" for rail in job["rails"]}, shown
     for rail in job["rails"]:
         assert shown[f"{rail['host']}:{rail['rail']}"] == [rail[name] for name in COLUMNS], rail
     stats = subprocess.run([labs.MARLINE, "stats", "--json", folder], capture_output=True, text=True,
                            check=True).stdout
-    for sums in json.loads(stats)["jobs"][0]["rails"]:
+    for sums in assert_conforms("stats", stats)["jobs"][0]["rails"]:
         ours = [rail for rail in job["rails"] if rail["rail"] == sums["name"]]
         for name in ("lost", "corrupt", "failovers"):
             assert sum(rail[name] for rail in ours) == sums[name], (name, sums, ours)
         for name, counter in (("bytes_sent", "wire_bytes_sent"), ("packets_sent", "wire_packets_sent")):
             assert sum(rail[name] for rail in ours) == sums["rail"][counter], (name, sums, ours)
     assert all(rail["packets_sent"] for rail in job["rails"] if rail["rail"] in ("rail0", "rail1")), job["rails"]
+    # The curves have the bytes of the rails, the map of hosts and the processes those of the messages.
+    curves = {(curve["host"], curve["rail"]): curve for curve in job["bandwidth"]["rails"]}
+    for rail in job["rails"]:
+        curve = curves[rail["host"], rail["rail"]]
+        assert sum(curve["sent"]) == rail["bytes_sent"] and sum(curve["received"]) == rail["bytes_received"], rail
+        assert f"{rail['host']}:{rail['rail']}" in page.curves, page.curves
+    between = job["between_hosts"]
+    assert sum(map(sum, between["bytes"])) + between["bytes_elsewhere"] == job["bytes_sent"], between
+    assert sum(talker["bytes"] for talker in job["talkers"]) == job["bytes_sent"], job["talkers"]
+    [version] = job["versions"]
+    assert version["processes"] == job["processes"] and "(wire " in version["text"], version
+    assert any(one["text"].startswith("FI_MARLINE_STATS_DIR=") for one in job["settings"]), job["settings"]
     return job
 
 

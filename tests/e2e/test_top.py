@@ -13,9 +13,11 @@ import termios
 import time
 from contextlib import contextmanager
 
+import pyte
 import pytest
 
 import lab as labs
+from schemas import assert_conforms
 from test_faults import assert_right, under_way
 
 
@@ -71,20 +73,37 @@ class OnTerminal:
         self.ours, self.theirs = pty.openpty()
         fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.before, self.out = termios.tcgetattr(self.theirs), b""
+        self.screen = pyte.Screen(80, 24)
+        self.stream = pyte.ByteStream(self.screen)
         words = [str(labs.MARLINE), "top", str(folder)]
         env = {**labs.clean_env({}), "TERM": "xterm-256color"}
         self.process = subprocess.Popen(words, stdin=self.theirs, stdout=self.theirs, stderr=self.theirs, env=env)
 
-    def text(self):
-        """What was written, without control sequences."""
-        return re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", self.out).decode(errors="replace")
+    def lines(self):
+        """The screen as a user sees it."""
+        return [line.rstrip() for line in self.screen.display]
+
+    def rails(self):
+        """Hosts and names of the rows of rails, in their order."""
+        rows = self.lines()
+        end = next((n for n, line in enumerate(rows) if line.startswith("WORST")), len(rows))
+        found = [re.match(r"\S*(h\d:rail\d) ", line) for line in rows[:end]]
+        return [row[1] for row in found if row]
+
+    def take(self, seconds):
+        if select.select([self.ours], [], [], seconds)[0]:
+            read = os.read(self.ours, 65536)
+            self.out += read
+            self.stream.feed(read)
+
+    def until(self, shown):
+        limit = time.monotonic() + 60
+        while not shown():
+            assert time.monotonic() < limit, self.lines()
+            self.take(1)
 
     def wait_for(self, pattern):
-        limit = time.monotonic() + 60
-        while not re.search(pattern, self.text()):
-            assert time.monotonic() < limit, self.text()
-            if select.select([self.ours], [], [], 1)[0]:
-                self.out += os.read(self.ours, 65536)
+        self.until(lambda: re.search(pattern, "\n".join(self.lines()), re.MULTILINE))
 
     def press(self, keys):
         os.write(self.ours, keys)
@@ -93,7 +112,7 @@ class OnTerminal:
         """The exit status; the terminal is as it was."""
         status = self.process.wait(60)
         while select.select([self.ours], [], [], 0)[0]:
-            self.out += os.read(self.ours, 65536)
+            self.take(0)
         assert termios.tcgetattr(self.theirs) == self.before
         assert self.out.rstrip().count(b"\x1b[?1049l") == 1, self.out[-200:]
         return status
@@ -106,6 +125,26 @@ class OnTerminal:
         self.process.wait()
         os.close(self.ours)
         os.close(self.theirs)
+
+
+def try_keys(terminal):
+    """Filter, of events too, and order; afterwards the view is as before."""
+    terminal.press(b"/rail rail1 is down\r")
+    terminal.until(lambda: terminal.rails() == [])
+    terminal.wait_for(r"^\d\d:\d\d:\d\d\.\d{3} rank \d on \S*h1: rail rail1 is down:")
+    terminal.press(b"\x1b")
+    terminal.press(b"/h0:rail0\r")
+    terminal.until(lambda: terminal.rails() == ["h0:rail0"])
+    terminal.press(b"\x1b")
+    terminal.until(lambda: len(terminal.rails()) == 4)
+    by_name = ["h0:rail0", "h0:rail1", "h1:rail0", "h1:rail1"]
+    terminal.press(b"s" * 8)
+    terminal.until(lambda: terminal.rails() == by_name)
+    terminal.press(b"r")
+    terminal.until(lambda: terminal.rails() == by_name[::-1])
+    terminal.wait_for("sorted by name reversed")
+    terminal.press(b"rs")
+    terminal.wait_for("sorted by state$|sorted by state,")
 
 
 def test_a_cut_rail_is_shown_while_the_job_runs(lab, stress, mpich, tmp_path):
@@ -124,15 +163,26 @@ def test_a_cut_rail_is_shown_while_the_job_runs(lab, stress, mpich, tmp_path):
         assert len(re.findall(r"^\S*h[01]:rail0 +up ", text, re.MULTILINE)) == 2, text
         assert re.search(r"^\d\d:\d\d:\d\d\.\d{3} rank \d on \S*h1: rail rail1 is down:", text, re.MULTILINE), text
         with OnTerminal(tmp_path) as terminal:
-            terminal.wait_for(r"h1:rail1 *link down")
+            terminal.wait_for(r"^\S*h1:rail1 +link down ")
+            # The worst are first; the keys are in the last line.
+            terminal.until(lambda: terminal.rails() == ["h1:rail1", "h0:rail1", "h0:rail0", "h1:rail0"])
+            assert len(terminal.lines()) == 24 and "q quit" in terminal.lines()[-1], terminal.lines()
+            try_keys(terminal)
+            terminal.press(b"f")
+            terminal.wait_for("FROZEN")
+            lab.clear()
+            line_with("rail rail1 is up again")
+            until(job, tmp_path, h0="up", h1="up")
+            terminal.take(1)
+            assert re.search(r"h1:rail1 +link down ", "\n".join(terminal.lines())), terminal.lines()
+            terminal.press(b"f")
+            terminal.wait_for(r"^\S*h1:rail1 +up ")
             terminal.press(b"q")
             assert terminal.ended() == 0
         with OnTerminal(tmp_path) as terminal:
             terminal.wait_for("q quit")
             terminal.process.terminate()
             assert terminal.ended() == 0
-        lab.clear()
-        line_with("rail rail1 is up again")
         until(job, tmp_path, h0="up", h1="up")
     assert_right(job.result)
     assert {rail["state"] for rail in states(tmp_path).values()} == {"ended"}
@@ -145,7 +195,7 @@ def test_events_are_followed_as_json_until_the_job_ends(lab, stress, mpich, tmp_
         options = ("--json", "--job", str(number))
         with following(tmp_path, *options) as line_with:
             lab.fault(1, "blackhole")
-            event = json.loads(line_with('"path-down"'))
+            event = assert_conforms("follow", line_with('"path-down"'))
             assert (event["job"], event["rail"]) == (number, "rail1"), event
             lab.clear()
             line_with('"path-up"')

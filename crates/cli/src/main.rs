@@ -15,6 +15,7 @@ mod papers;
 mod plot;
 mod report;
 mod run;
+mod schema;
 mod stats;
 mod tool;
 mod top;
@@ -57,6 +58,8 @@ enum Command {
     Top(top::TopArgs),
     /// Tell in words what happened to a job and what to look at, with tables and a timeline.
     Report(report::ReportArgs),
+    /// Print the JSON schema of a command's output.
+    Schema(schema::SchemaArgs),
     /// Print which rails this machine has, and why others are not there.
     Doctor(doctor::DoctorArgs),
     /// A test cluster out of network namespaces, with faults made by the kernel.
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
         Command::Events(args) => stats::events::main(&args),
         Command::Top(args) => top::main(&args),
         Command::Report(args) => report::main(&args),
+        Command::Schema(args) => schema::main(&args),
         Command::Doctor(args) => doctor::main(&args),
         Command::Lab(command) => lab::main(command),
         Command::Sim(args) => marline_sim::command::run(&args).map(|kept| u8::from(!kept)),

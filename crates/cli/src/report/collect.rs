@@ -2,8 +2,11 @@
 
 use super::common::{common, Ends, Known};
 use super::data::{Dead, End, Facts, Outage, Pair, Paths, Protection, Rail, Size};
+use super::given::{settings, versions};
+use super::traffic::{bandwidth, matrix, talkers};
 use crate::json::verdict;
 use crate::run::stats_dir::process;
+use crate::stats::averages::means;
 use crate::stats::jobs::Job;
 use marline_checksum::Algorithm;
 use marline_engine::stats::dead::DeadPeer;
@@ -26,12 +29,14 @@ pub fn facts(job: &Job) -> Facts {
     let hosts: BTreeSet<&String> = used().map(|page| &page.host).collect();
     let (pairs, pairs_all) = pairs(&pages);
     let [given_up, damaged] = paths(&pages);
+    let from_unix_ns = used().map(|page| page.opened_unix_ns).min().unwrap_or(0);
+    let to_unix_ns = used().map(|page| page.published_unix_ns).max().unwrap_or(0);
     Facts {
         job: job.id(),
         ended: job.has_ended(),
         verdict: verdict(s),
-        from_unix_ns: used().map(|page| page.opened_unix_ns).min().unwrap_or(0),
-        to_unix_ns: used().map(|page| page.published_unix_ns).max().unwrap_or(0),
+        from_unix_ns,
+        to_unix_ns,
         hosts: hosts.into_iter().cloned().collect(),
         processes: s.processes,
         processes_unused: s.idle,
@@ -48,6 +53,12 @@ pub fn facts(job: &Job) -> Facts {
         dead_peers: s.dead.iter().map(dead).collect(),
         pairs,
         pairs_all,
+        talkers: talkers(&pages),
+        bandwidth: bandwidth(&pages, from_unix_ns, to_unix_ns),
+        between_hosts: matrix(&pages),
+        averages: means(pages.iter().copied(), s),
+        versions: versions(&pages),
+        settings: settings(&pages),
         protection: protection(&pages, s),
         events: pages.iter().map(|page| page.events.list.len()).sum(),
         events_missing: pages
@@ -105,6 +116,7 @@ fn rail(host: &str, sum: &RailSummary, pages: &[JobPage]) -> Rail {
             rail: sum.name.clone(),
         },
         address: row.map_or_else(String::new, |row| row.address.clone()),
+        packet_bytes_max: row.map_or(0, |row| row.packet_bytes_max),
         processes: sum.rails,
         up: sum.up,
         bytes_sent: c.wire_bytes_sent,

@@ -1,10 +1,14 @@
 //! The content of a report as plain data, which `--json` prints as it stands
-//! (docs/statistics.md).
+//! (`marline schema report`).
 
+use super::given::Given;
+use super::traffic::{Bandwidth, Matrix, Talker};
+use crate::stats::averages::Mean;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A report.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Report {
     /// Version of the command that made the report.
     pub version: String,
@@ -15,7 +19,7 @@ pub struct Report {
 }
 
 /// The report of a job.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct JobReport {
     /// The facts that the statistics hold.
     #[serde(flatten)]
@@ -25,7 +29,7 @@ pub struct JobReport {
 }
 
 /// The facts of a job.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Facts {
     /// Number of the job, as in `marline stats`: the process number of its first process.
     pub job: u32,
@@ -69,6 +73,18 @@ pub struct Facts {
     pub pairs: Vec<Pair>,
     /// Number of pairs with traffic.
     pub pairs_all: usize,
+    /// The processes that sent most.
+    pub talkers: Vec<Talker>,
+    /// Bytes of rails over time.
+    pub bandwidth: Bandwidth,
+    /// Payload bytes that hosts sent to each other.
+    pub between_hosts: Matrix,
+    /// Averages per process, in the terms of the literature on reliability in software.
+    pub averages: Vec<Mean>,
+    /// Versions of the library and of the wire protocol.
+    pub versions: Vec<Given>,
+    /// Settings that differ from their defaults.
+    pub settings: Vec<Given>,
     /// Protection in use.
     pub protection: Protection,
     /// Number of events that the statistics hold.
@@ -78,7 +94,7 @@ pub struct Facts {
 }
 
 /// A class of message sizes.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Size {
     /// Largest size of the class; `None`: no limit.
     pub up_to_bytes: Option<u64>,
@@ -87,13 +103,15 @@ pub struct Size {
 }
 
 /// A rail of a host, of all its processes.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Rail {
     /// Host and name of the rail.
     #[serde(flatten)]
     pub end: End,
     /// Address in one of the processes.
     pub address: String,
+    /// Largest packet in bytes, in one of the processes.
+    pub packet_bytes_max: u64,
     /// Processes that have the rail.
     pub processes: usize,
     /// Processes in which it is up.
@@ -131,7 +149,7 @@ pub struct Rail {
 }
 
 /// A rail of a host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct End {
     /// Host name, or an address if no name is known.
     pub host: String,
@@ -147,7 +165,7 @@ impl End {
 }
 
 /// An outage.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Outage {
     /// Rails and hosts in words.
     pub place: String,
@@ -170,7 +188,7 @@ pub struct Outage {
 }
 
 /// Bad paths of one kind and the place that they have in common.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Paths {
     /// Number of the paths.
     pub paths: usize,
@@ -179,7 +197,7 @@ pub struct Paths {
 }
 
 /// A place that bad paths have in common.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Common {
     /// The place.
     pub place: Place,
@@ -188,7 +206,7 @@ pub struct Common {
 }
 
 /// A place of faults.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// A rail of a host.
@@ -204,7 +222,7 @@ pub enum Place {
 }
 
 /// A dead peer.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Dead {
     /// Rank or endpoint number, with an address.
     pub name: String,
@@ -227,7 +245,7 @@ pub struct Dead {
 }
 
 /// Traffic from one process to another.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Pair {
     /// The sender.
     pub from: String,
@@ -240,7 +258,7 @@ pub struct Pair {
 }
 
 /// Protection in use, and settings that disable some.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Protection {
     /// Names of the payload checksums agreed between processes.
     pub checksums: Vec<String>,
@@ -255,7 +273,7 @@ pub struct Protection {
 }
 
 /// A finding in words.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
     /// Its weight.
     pub severity: Severity,
@@ -266,7 +284,7 @@ pub struct Finding {
 }
 
 /// The weight of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Something failed.

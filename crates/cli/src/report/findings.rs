@@ -1,6 +1,7 @@
 //! The facts of a job in words: each failure, the common factor of bad paths, and the thing to
 //! look at.
 
+use super::checks::checks;
 use super::data::{Dead, End, Facts, Finding, Outage, Paths, Place, Rail, Severity};
 use super::words::{clock, percent};
 use marline_engine::stats::outages::format_gap;
@@ -25,6 +26,7 @@ pub fn findings(f: &Facts) -> Vec<Finding> {
     all.extend(protection(f));
     all.extend(left_behind(f));
     all.extend(RAIL_WARNINGS.iter().filter_map(|warning| warning(f)));
+    all.extend(checks(f));
     all.extend(lost(f));
     if f.events_missing > 0 {
         all.push(note(format!(
@@ -47,7 +49,8 @@ fn fault(text: String, look_at: Option<String>) -> Finding {
     }
 }
 
-fn warning(text: String, look_at: &str) -> Finding {
+/// A warning, with the thing to look at if there is one.
+pub(super) fn warning(text: String, look_at: &str) -> Finding {
     Finding {
         severity: Severity::Warning,
         text,
@@ -55,7 +58,8 @@ fn warning(text: String, look_at: &str) -> Finding {
     }
 }
 
-fn note(text: String) -> Finding {
+/// A note.
+pub(super) fn note(text: String) -> Finding {
     Finding {
         severity: Severity::Note,
         text,
@@ -165,7 +169,7 @@ fn place_of(outage: &Outage) -> String {
 }
 
 /// `a, b, c and 3 more`.
-fn list(names: Vec<String>) -> String {
+pub(super) fn list(names: Vec<String>) -> String {
     let shown = names[..names.len().min(NAMED_MAX)].join(", ");
     match names.len().saturating_sub(NAMED_MAX) {
         0 => shown,

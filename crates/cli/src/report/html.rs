@@ -1,8 +1,9 @@
 //! A report as one HTML file, without scripts and without addresses of other files.
 
 use super::data::{Facts, JobReport, Report};
-use super::text::{heading, pairs_heading, protection, size_class, PAIRS, RAILS};
+use super::text::{heading, lines, pairs_heading, protection, size_class, PAIRS, RAILS, TALKERS};
 use super::timeline::timeline;
+use super::{curves, heat};
 use marline_engine::stats::text::{format_bytes, format_count};
 use maud::{html, Markup, PreEscaped, DOCTYPE};
 
@@ -21,7 +22,9 @@ th:first-child, td:first-child { text-align: left; }
 .wide { overflow-x: auto; } svg { width: 100%; min-width: 40rem; font: 11px sans-serif; }
 svg text { fill: currentColor; } .up { fill: var(--up); } .down { fill: var(--bad); }
 .corrupt { fill: var(--warn); } .mark { stroke: var(--line); stroke-width: .5; }
-.dead { stroke: var(--bad); stroke-width: 2; } footer { margin-top: 2rem; opacity: .7; }
+.dead { stroke: var(--bad); stroke-width: 2; } .received { fill: var(--up); }
+.sent { fill: none; stroke: currentColor; } .wide > svg.heat { min-width: 0; max-width: 100%; }
+.heat rect { width: 13px; height: 13px; fill: var(--bad); } footer { margin-top: 2rem; opacity: .7; }
 ";
 
 /// The whole page.
@@ -70,10 +73,24 @@ fn job(job: &JobReport) -> Markup {
             div.wide { (timeline(f)) }
             h2 { "Traffic of the rails" }
             div.wide { (rails(f)) }
+            @if !f.bandwidth.rails.is_empty() {
+                h2 { "Bandwidth over time" }
+                div.wide { (curves::pictures(f)) }
+            }
+            @if heat::has_pairs(&f.between_hosts) {
+                h2 { "Bytes between hosts" }
+                div.wide { (heat::picture(&f.between_hosts)) }
+            }
             h2 { (pairs_heading(f)) }
             div.wide { (pairs(f)) }
+            h2 { "Processes that sent most" }
+            div.wide { (talkers(f)) }
             h2 { "Messages by size" }
             (sizes(f))
+            h2 { "Average per process" }
+            (averages(f))
+            h2 { "Versions and settings" }
+            ul.settings { @for line in lines(f) { li { (line) } } }
             p { (protection(f)) }
         }
     }
@@ -127,6 +144,35 @@ fn pairs(f: &Facts) -> Markup {
                         td { (count(pair.messages)) }
                         td { (bytes(pair.bytes)) }
                     }
+                }
+            }
+        }
+    }
+}
+
+fn talkers(f: &Facts) -> Markup {
+    html! {
+        table.talkers {
+            (headings(&TALKERS))
+            tbody {
+                @for talker in &f.talkers {
+                    tr {
+                        td { (talker.process) }
+                        td { (count(talker.messages)) }
+                        td { (bytes(talker.bytes)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn averages(f: &Facts) -> Markup {
+    html! {
+        table.averages {
+            tbody {
+                @for mean in &f.averages {
+                    tr { td { (mean.name) } td { data value=(mean.mean) { (mean.text) } } }
                 }
             }
         }

@@ -3,14 +3,19 @@
 //! [`collect`] makes plain facts out of statistics pages, [`findings`] puts them into words,
 //! [`compose`] puts both together, and [`text`], [`html`] and JSON show them.
 
+mod checks;
 mod collect;
 mod common;
 pub mod compose;
-mod data;
+mod curves;
+pub mod data;
 mod findings;
+mod given;
+mod heat;
 mod html;
 mod text;
 mod timeline;
+mod traffic;
 mod words;
 
 use crate::stats::load;

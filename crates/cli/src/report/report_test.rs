@@ -4,6 +4,8 @@ use super::data::Report;
 use super::*;
 use crate::stats::jobs::group;
 use marline_engine::stats::events::{Event, Kind, Reason};
+use marline_engine::stats::given::Given;
+use marline_engine::stats::history::{History, RailHistory};
 use marline_engine::stats::rows::{JobPage, PathRow, PathState, PeerRow, PeerState, RailRow};
 
 const START: u64 = 1_764_166_226_000_000_000;
@@ -58,6 +60,20 @@ fn page(rank: u32, ranks: u32, bad: impl Fn(u32, u32) -> bool) -> (PathBuf, JobP
         closed: true,
         rails: vec![rail(0), rail(1)],
         peers: others.map(peer).collect(),
+        library: "0.1.0".to_owned(),
+        wire_oldest: 7,
+        wire_newest: 7,
+        settings: vec![Given("FI_MARLINE_CHECKSUM=crc32c".to_owned())],
+        history: History {
+            interval_ns: 10 * SECOND / 128 + 1,
+            rails: vec![
+                RailHistory {
+                    sent: vec![1_000_000 / 128; 128],
+                    received: vec![4_000; 128],
+                };
+                2
+            ],
+        },
         ..JobPage::default()
     };
     for other in events {
@@ -137,6 +153,31 @@ fn json_has_the_documented_members() {
     assert_eq!(job["findings"][0]["severity"], "fault");
     assert_eq!(job["sizes"][0]["up_to_bytes"], 64);
     assert_eq!(job["outages"][0]["ends"][0]["host"], "h3");
+    assert_eq!(job["versions"][0]["text"], "0.1.0 (wire 7)");
+    assert_eq!(job["settings"][0]["processes"], 4);
+    assert_eq!(job["between_hosts"]["bytes"][3][0], 4_000);
+    assert_eq!(job["talkers"][0]["bytes"], 12_000);
+    let sent = job["bandwidth"]["rails"][0]["sent"].as_array().unwrap();
+    let sent: u64 = sent.iter().map(|bytes| bytes.as_u64().unwrap()).sum();
+    assert_eq!(sent, 1_000_000 / 128 * 128);
+    let means = job["averages"].as_array().unwrap();
+    let messages = means.iter().find(|mean| mean["unit"] == "messages/s");
+    assert_eq!(messages.unwrap()["mean"], 3.0);
+}
+
+#[test]
+fn text_has_curves_a_map_and_settings() {
+    let text = text::text(&one_bad_rail());
+    for part in [
+        &format!("h0:rail0 |{}| 100 kB/s\n", "█".repeat(25)),
+        "h3 @@@.\n",
+        "0.1.0 (wire 7) in 4 processes\n",
+        "FI_MARLINE_CHECKSUM=crc32c in 4 processes\n",
+        &format!("{:<40} {:>12}\n", "messages sent per second", "3.00"),
+        "rank 3 on h3       30 12.0 kB\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]
@@ -200,6 +241,9 @@ fn a_report_of_many_ranks_and_events_stays_small() {
     assert!(page.len() < 2_000_000, "{}", page.len());
     assert_eq!(report.jobs[0].facts.pairs.len(), 20);
     assert!(page.contains("20 of 4032"));
+    assert_eq!(page.matches("<rect x=").count(), 64 * 63);
+    assert_eq!(page.matches("<polyline").count(), 32);
+    assert!(page.contains("96 more rails, with less traffic"));
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! A report as text of at most 80 columns, where names allow that.
 
 use super::data::{Facts, JobReport, Pair, Rail, Report, Severity};
+use super::given::Given;
+use super::traffic::Talker;
 use super::words::{clock, date};
+use super::{curves, heat};
 use marline_engine::stats::outages::format_gap;
 use marline_engine::stats::text::{format_bytes, format_count, plural, wrap};
 
@@ -35,11 +38,28 @@ fn job(job: &JobReport) -> String {
     }
     out += "\nRails\n";
     out += &table(&RAILS, f.rails.iter().map(rail));
+    if !f.bandwidth.rails.is_empty() {
+        out += "\nBytes sent over time, and their mean rate\n";
+        out += &curves::text(f);
+    }
+    if heat::has_pairs(&f.between_hosts) {
+        out += "\nBytes between hosts\n";
+        out += &heat::text(&f.between_hosts);
+    }
     out += &format!("\n{}\n", pairs_heading(f));
     out += &table(&PAIRS, f.pairs.iter().map(pair));
+    out += "\nProcesses that sent most\n";
+    out += &table(&TALKERS, f.talkers.iter().map(talker));
     out += "\nMessages by size\n";
     out += &sizes(f);
-    out += "\n";
+    out += "\nAverage per process\n";
+    out.extend(
+        f.averages
+            .iter()
+            .map(|mean| format!("{:<40} {:>12}\n", mean.name, mean.text)),
+    );
+    out += "\nVersions and settings\n";
+    out.extend(lines(f).iter().map(|line| wrap(line)));
     out + &wrap(&protection(f))
 }
 
@@ -94,6 +114,30 @@ pub const RAILS: [&str; 9] = [
 ];
 /// Columns of the table of pairs.
 pub const PAIRS: [&str; 4] = ["from", "to", "messages", "sent"];
+
+/// Columns of the table of processes.
+pub const TALKERS: [&str; 3] = ["process", "messages", "sent"];
+
+/// Versions, and settings that differ from their defaults, each with its processes.
+pub fn lines(f: &Facts) -> Vec<String> {
+    let line = |given: &Given| {
+        let processes = plural(given.processes as u64, "process", "processes");
+        format!("{} in {processes}", given.text)
+    };
+    let mut lines: Vec<String> = f.versions.iter().chain(&f.settings).map(line).collect();
+    if f.settings.is_empty() {
+        lines.push("all settings have their defaults".to_owned());
+    }
+    lines
+}
+
+fn talker(talker: &Talker) -> Vec<String> {
+    vec![
+        talker.process.clone(),
+        format_count(talker.messages),
+        format_bytes(talker.bytes),
+    ]
+}
 
 fn rail(rail: &Rail) -> Vec<String> {
     vec![

@@ -14,7 +14,8 @@ use marline_engine::stats::report::report;
 use marline_engine::stats::rows::{JobPage, PeerRow};
 use marline_engine::stats::summary::Summary;
 use marline_engine::stats::text::{plural, wrap};
-use serde_json::{json, Value};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -47,6 +48,18 @@ pub struct Ran<'a> {
     pub status: u8,
     /// True for averages per process, too.
     pub verbose: bool,
+}
+
+/// The output of `marline run --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Ended {
+    /// The sums over the job's processes.
+    #[serde(flatten)]
+    summary: json::Summary,
+    /// Endpoints that left no page here.
+    endpoints_absent: usize,
+    /// The program's exit status.
+    program_status: u8,
 }
 
 /// Prints the summary to standard error, since standard output belongs to the program. Returns the
@@ -89,10 +102,12 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
             &format!("marline: {found} over Marline, which --require (MARLINE_REQUIRE) asks for\n");
     }
     if let Some(file) = &args.json {
-        let mut shape = json::summary(&summary);
-        shape["endpoints_absent"] = json!(absent(&pages).map_or(0, |(absent, _)| absent));
-        shape["program_status"] = json!(ran.status);
-        text += &write_json(file, &shape);
+        let ended = Ended {
+            summary: json::Summary::from(&summary),
+            endpoints_absent: absent(&pages).map_or(0, |(absent, _)| absent),
+            program_status: ran.status,
+        };
+        text += &write_json(file, &ended);
     }
     if let Some(file) = &args.report {
         text += &write_report(file, pages);
@@ -113,8 +128,11 @@ fn is_well(s: &Summary) -> bool {
 
 /// Writes the summary to its file. Returns the text for standard error: the whole summary if the
 /// file cannot be written, as the job cannot be repeated for it.
-fn write_json(file: &Path, shape: &Value) -> String {
-    let line = format!("{shape}\n");
+fn write_json(file: &Path, ended: &Ended) -> String {
+    let line = match json::line(ended) {
+        Ok(line) => line,
+        Err(e) => return format!("marline: --json: {e}\n"),
+    };
     if file == Path::new("-") {
         return line;
     }

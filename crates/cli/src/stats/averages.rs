@@ -4,14 +4,29 @@ use marline_engine::stats::rows::JobPage;
 use marline_engine::stats::summary::Summary;
 use marline_engine::stats::text::format_bytes;
 use marline_engine::stats::ProcessCounters;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-/// A value: its name, its number, and how its average is shown.
-type Row = (&'static str, f64, fn(f64) -> String);
+/// A value: its name and unit, its number, and how its average is shown.
+type Row = (&'static str, &'static str, f64, fn(f64) -> String);
 
 macro_rules! rows {
-    ($($name:literal: $value:expr, $text:ident;)*) => {
-        [$(($name, $value as f64, $text as fn(f64) -> String)),*]
+    ($($name:literal, $unit:literal: $value:expr, $text:ident;)*) => {
+        [$(($name, $unit, $value as f64, $text as fn(f64) -> String)),*]
     };
+}
+
+/// The average of a value over processes.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct Mean {
+    /// Name of the value.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// The average.
+    pub mean: f64,
+    /// The average with its unit, for reading.
+    pub text: String,
 }
 
 /// The values of a page.
@@ -20,17 +35,17 @@ fn rows(page: &JobPage) -> [Row; 11] {
     let seconds = (page.elapsed_ns() as f64 / 1e9).max(1e-9);
     let rails = (0..page.rails.len()).map(|n| page.path_totals(n).resent());
     rows! {
-        "messages sent per second": sum.messages_sent as f64 / seconds, hundredths;
-        "volume sent per second": sum.bytes_sent as f64 / seconds, bytes;
-        "communicating peers": page.peers.len() as f64 + page.peers_beyond as f64, tenths;
-        "flow-control acks (grants, credits)": sum.flow_acks_sent, hundredths;
-        "reliability acks in own packets": sum.acks_sent, hundredths;
-        "reliability acks piggybacked": sum.acks_piggybacked, hundredths;
-        "retransmitted packets": rails.fold(0, u64::saturating_add), hundredths;
-        "maximum reliability memory": own.reliability_bytes_max, bytes;
-        "maximum queue length (unacked packets)": own.unacked_packets_max, hundredths;
-        "maximum unexpected-message memory": own.unexpected_bytes_max, bytes;
-        "longest ack delay": own.ack_delay_max_ns, milliseconds;
+        "messages sent per second", "messages/s": sum.messages_sent as f64 / seconds, hundredths;
+        "volume sent per second", "bytes/s": sum.bytes_sent as f64 / seconds, bytes;
+        "communicating peers", "peers": page.peers.len() as f64 + page.peers_beyond as f64, tenths;
+        "flow-control acks (grants, credits)", "acks": sum.flow_acks_sent, hundredths;
+        "reliability acks in own packets", "acks": sum.acks_sent, hundredths;
+        "reliability acks piggybacked", "acks": sum.acks_piggybacked, hundredths;
+        "retransmitted packets", "packets": rails.fold(0, u64::saturating_add), hundredths;
+        "maximum reliability memory", "bytes": own.reliability_bytes_max, bytes;
+        "maximum queue length (unacked packets)", "packets": own.unacked_packets_max, hundredths;
+        "maximum unexpected-message memory", "bytes": own.unexpected_bytes_max, bytes;
+        "longest ack delay", "ns": own.ack_delay_max_ns, milliseconds;
     }
 }
 
@@ -50,23 +65,32 @@ fn milliseconds(ns: f64) -> String {
     format!("{:.3} ms", ns / 1e6)
 }
 
-/// Averages per process, and the distribution of message sizes.
-pub fn averages<'a>(pages: impl Iterator<Item = &'a JobPage>, s: &Summary) -> String {
+/// Averages per process.
+pub fn means<'a>(pages: impl Iterator<Item = &'a JobPage>, s: &Summary) -> Vec<Mean> {
     let mut sums = rows(&JobPage::default());
     for page in pages.filter(|page| page.is_used()) {
         let values = rows(page).into_iter();
         sums.iter_mut()
             .zip(values)
-            .for_each(|(sum, (_, value, _))| sum.1 += value);
+            .for_each(|(sum, (_, _, value, _))| sum.2 += value);
     }
     let processes = s.processes.max(1) as f64;
+    let mean = |(name, unit, sum, text): Row| Mean {
+        name,
+        unit,
+        mean: sum / processes,
+        text: text(sum / processes),
+    };
+    sums.map(mean).into()
+}
+
+/// Averages per process, and the distribution of message sizes.
+pub fn averages<'a>(pages: impl Iterator<Item = &'a JobPage>, s: &Summary) -> String {
     let wait = milliseconds(s.process.ack_wait_max_ns as f64);
-    let means = sums.map(|(name, sum, text)| (name, text(sum / processes)));
+    let means = means(pages, s);
+    let rows = means.iter().map(|mean| (mean.name, &mean.text));
     let mut out = String::from("average per process\n");
-    for (name, value) in means
-        .into_iter()
-        .chain([("longest wait for an ack, of any", wait)])
-    {
+    for (name, value) in rows.chain([("longest wait for an ack, of any", &wait)]) {
         out += &format!("  {name:<40} {value:>12}\n");
     }
     out + &sizes(&s.process)

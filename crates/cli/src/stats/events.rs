@@ -1,11 +1,11 @@
 //! `marline events`: events of rails, paths and peers, with times.
 
+use super::data::Events;
 use super::jobs::Job;
-use super::shown::{shown, Shown};
+use super::shown::shown;
 use super::{follow, load};
-use crate::json::array;
+use crate::json;
 use crate::tool;
-use serde_json::json;
 use std::path::PathBuf;
 
 /// Arguments of `events`.
@@ -34,7 +34,7 @@ pub fn main(args: &EventsArgs) -> crate::outcome::Outcome {
     let mut status = 0;
     let jobs = load(&args.paths, args.job, &mut status)?;
     let text = match args.json {
-        true => as_json(&jobs),
+        true => json::line(&Events::of(&jobs))?,
         // With unreadable pages, "no jobs" would be unfounded.
         false if jobs.is_empty() && status != 0 => String::new(),
         false => as_text(&jobs),
@@ -57,7 +57,7 @@ fn as_text(jobs: &[Job]) -> String {
         for shown in &all {
             out += &shown.line();
         }
-        let missing = missing(job);
+        let missing = job.events_missing();
         if missing > 0 {
             out += &format!("{missing} older events are not kept any more\n");
         }
@@ -66,21 +66,4 @@ fn as_text(jobs: &[Job]) -> String {
         out += "no process is in touch with another over Marline\n";
     }
     out
-}
-
-/// The number of events that the pages no longer hold.
-fn missing(job: &Job) -> u64 {
-    let missing = job.pages.iter().map(|(_, page)| page.events.missing);
-    missing.fold(0, u64::saturating_add)
-}
-
-fn as_json(jobs: &[Job]) -> String {
-    let job = |job: &Job| {
-        json!({
-            "job": job.id(),
-            "events": array(&shown(job), Shown::as_json),
-            "missing": missing(job),
-        })
-    };
-    format!("{}\n", json!({ "jobs": array(jobs, job) }))
 }

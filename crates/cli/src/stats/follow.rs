@@ -1,8 +1,10 @@
 //! `marline events --follow`: prints events as they come.
 
+use super::data::Followed;
 use super::jobs::Job;
 use super::read;
 use super::shown::{shown, Shown};
+use crate::json;
 use crate::outcome::Outcome;
 use crate::tool;
 use std::collections::HashSet;
@@ -15,13 +17,13 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Prints all events there are, then new ones, until the job that `--job` names has ended, the
 /// reader has gone, or a signal ends the command.
-pub fn main(paths: &[PathBuf], job: Option<u32>, json: bool) -> Outcome {
+pub fn main(paths: &[PathBuf], job: Option<u32>, as_json: bool) -> Outcome {
     let (mut follow, mut any) = (Follow::default(), false);
     loop {
         let ended = match read(paths, job) {
             Ok(found) => {
                 found.unread.iter().for_each(|text| follow.complain(text));
-                if !print(&follow.new_lines(&found.jobs, json))? {
+                if !print(&follow.new_lines(&found.jobs, as_json)?)? {
                     return Ok(0);
                 }
                 any = true;
@@ -90,7 +92,7 @@ impl Follow {
     }
 
     /// Lines for the events that were not printed before, oldest first.
-    fn new_lines(&mut self, jobs: &[Job], json: bool) -> String {
+    fn new_lines(&mut self, jobs: &[Job], as_json: bool) -> Result<String, String> {
         let all = jobs
             .iter()
             .flat_map(|job| shown(job).into_iter().map(move |shown| (job, shown)));
@@ -100,8 +102,8 @@ impl Follow {
         for (job, shown) in all {
             let key = Key::of(&shown);
             if !self.printed.contains(&key) {
-                lines += &match json {
-                    true => line_of_json(job, &shown),
+                lines += &match as_json {
+                    true => json::line(&followed(job, &shown))?,
                     false => shown.line(),
                 };
             }
@@ -109,14 +111,15 @@ impl Follow {
         }
         // Events that no page holds any more cannot come again.
         self.printed = present;
-        lines
+        Ok(lines)
     }
 }
 
-fn line_of_json(job: &Job, shown: &Shown<'_>) -> String {
-    let mut value = shown.as_json();
-    value["job"] = job.id().into();
-    format!("{value}\n")
+fn followed(job: &Job, shown: &Shown<'_>) -> Followed {
+    Followed {
+        event: shown.data(),
+        job: job.id(),
+    }
 }
 
 #[cfg(test)]
@@ -148,13 +151,15 @@ mod tests {
     #[test]
     fn each_event_is_printed_once() {
         let mut follow = Follow::default();
-        let text = follow.new_lines(&jobs(&[event(1, 1)]), false);
+        let text = follow.new_lines(&jobs(&[event(1, 1)]), false).unwrap();
         assert_eq!(text.lines().count(), 1, "{text}");
         // The same event with more occurrences, and another.
-        let text = follow.new_lines(&jobs(&[event(1, 9), event(2, 1)]), true);
+        let text = follow
+            .new_lines(&jobs(&[event(1, 9), event(2, 1)]), true)
+            .unwrap();
         assert_eq!(text.lines().count(), 1, "{text}");
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&value["unix_ns"], &value["job"]), (&2.into(), &7.into()));
-        assert_eq!(follow.new_lines(&jobs(&[event(2, 3)]), false), "");
+        assert_eq!(follow.new_lines(&jobs(&[event(2, 3)]), false).unwrap(), "");
     }
 }

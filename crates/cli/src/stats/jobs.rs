@@ -24,6 +24,12 @@ impl Job {
         self.pages.iter().map(|(_, page)| page.clone())
     }
 
+    /// The number of events that the pages no longer hold.
+    pub fn events_missing(&self) -> u64 {
+        let missing = self.pages.iter().map(|(_, page)| page.events.missing);
+        missing.fold(0, u64::saturating_add)
+    }
+
     /// True if all its processes have ended.
     pub fn has_ended(&self) -> bool {
         self.pages.iter().all(|(_, page)| is_over(page))

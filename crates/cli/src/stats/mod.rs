@@ -1,6 +1,7 @@
 //! `marline stats` and `marline events`: counters and events of engines, running or ended, by job.
 
 pub mod averages;
+pub mod data;
 pub mod events;
 mod follow;
 pub mod jobs;
@@ -8,19 +9,19 @@ mod prometheus;
 mod raw;
 pub mod shown;
 
-use crate::json::{array, summary};
+use crate::json;
 use crate::outcome::EXIT_REFUSED;
 use crate::run::stats_dir::{self, STATS_DIR};
 use crate::run::summary::remarks;
 use crate::tool;
 use averages::averages;
+use data::Stats;
 use jobs::Job;
 use marline_engine::stats::page::DEFAULT_DIR;
 use marline_engine::stats::reader;
 use marline_engine::stats::report::report;
 use marline_engine::stats::rows::JobPage;
 use marline_engine::stats::text::plural;
-use serde_json::json;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -60,7 +61,7 @@ pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
             .flat_map(|job| &job.pages)
             .map(raw_page)
             .collect(),
-        _ if args.json => as_json(&jobs),
+        _ if args.json => json::line(&Stats::of(&jobs))?,
         _ if args.prometheus => prometheus::metrics(&jobs),
         _ => tables(&jobs),
     };
@@ -218,27 +219,4 @@ fn tables(jobs: &[Job]) -> String {
         out += &format!("Marline: {have} in touch with no other\n");
     }
     out
-}
-
-fn as_json(jobs: &[Job]) -> String {
-    let page = |(path, page): &(PathBuf, JobPage)| {
-        json!({
-            "file": path.to_string_lossy(),
-            "host": page.host,
-            "process": page.pid,
-            "rank": page.rank,
-            "endpoint": format!("{:016x}", page.endpoint()),
-            "endpoints": array(&page.endpoints, |number| json!(format!("{number:016x}"))),
-            "endpoints_beyond": page.endpoints_beyond,
-            "closed": page.closed,
-            "left_behind": page.is_left_behind(),
-        })
-    };
-    let job = |job: &Job| {
-        let mut value = summary(&job.summary);
-        value["job"] = json!(job.id());
-        value["pages"] = array(&job.pages, page);
-        value
-    };
-    format!("{}\n", json!({ "jobs": array(jobs, job) }))
 }

@@ -1,12 +1,12 @@
-//! An event with its page, as words and as JSON.
+//! An event with its page, as words and as data.
 
+use super::data;
 use super::jobs::Job;
 use crate::run::stats_dir::process;
 use marline_engine::stats::events::{Event, Kind, Reason, NO_RAIL};
 use marline_engine::stats::outages::{by_endpoint, format_gap, rail_name};
 use marline_engine::stats::rows::JobPage;
 use marline_engine::wall_clock::LocalTime;
-use serde_json::{json, Value};
 use std::net::Ipv4Addr;
 
 /// An event and its page.
@@ -223,47 +223,45 @@ impl Shown<'_> {
         format!("{rail} of {}", self.peer_name())
     }
 
-    /// The event as an object.
-    pub fn as_json(&self) -> Value {
+    /// The event as data.
+    pub fn data(&self) -> data::Event {
         let event = self.event;
         let name = |page: Option<&JobPage>, rail: u8| {
             let rail = (rail != NO_RAIL).then_some(rail)?;
             Some(rail_name(page?, rail))
         };
-        let peer = (event.peer != 0).then(|| {
-            json!({
-                "endpoint": format!("{:016x}", event.peer),
-                "rank": self.peer.and_then(|page| page.rank),
-                "host": self.peer.map(|page| page.host.clone()),
-                "rail": name(self.peer, event.peer_rail),
-            })
-        });
+        let peer = data::Peer {
+            endpoint: format!("{:016x}", event.peer),
+            rank: self.peer.and_then(|page| page.rank),
+            host: self.peer.map(|page| page.host.clone()),
+            rail: name(self.peer, event.peer_rail),
+        };
         let (from, to) = match event.lasted_ms() {
             0 => event.detail,
             _ => (0, 0),
         };
         let address = event.address();
-        let (moved, gap_ns) = match address {
+        let (packets_moved, gap_ns) = match address {
             None => (event.moved, event.gap_ns),
             Some(_) => (0, 0),
         };
-        json!({
-            "unix_ns": event.unix_ns,
-            "times": event.times,
-            "lasted_ms": event.lasted_ms(),
-            "kind": event.kind.name(),
-            "reason": event.reason.name(),
-            "host": self.page.host,
-            "process": self.page.pid,
-            "rank": self.page.rank,
-            "rail": name(Some(self.page), event.rail),
-            "peer": peer,
-            "packets_moved": moved,
-            "gap_ns": gap_ns,
-            "from": from,
-            "to": to,
-            "address": address.map(|ip| ip.to_string()),
-        })
+        data::Event {
+            unix_ns: event.unix_ns,
+            times: event.times,
+            lasted_ms: event.lasted_ms(),
+            kind: event.kind.name(),
+            reason: event.reason.name(),
+            host: self.page.host.clone(),
+            process: self.page.pid,
+            rank: self.page.rank,
+            rail: name(Some(self.page), event.rail),
+            peer: (event.peer != 0).then_some(peer),
+            packets_moved,
+            gap_ns,
+            from,
+            to,
+            address: address.map(|ip| ip.to_string()),
+        }
     }
 }
 
@@ -276,6 +274,10 @@ fn errno(number: u32) -> String {
 mod tests {
     use super::*;
     use marline_engine::stats::rows::RailRow;
+
+    fn json(shown: &Shown<'_>) -> String {
+        crate::json::line(&shown.data()).unwrap()
+    }
 
     fn page(rank: u32, events: &[Event]) -> JobPage {
         let rail = |n: u32| RailRow {
@@ -314,12 +316,12 @@ mod tests {
             let shown = Shown { page, event, peer };
             let line = shown.line();
             assert!(line.contains(".123456 rank 0 on h0: "), "{line}");
-            assert!(shown.as_json().to_string().contains(kind.name()));
+            assert!(json(&shown).contains(kind.name()));
             let stranger = Shown {
                 peer: None,
                 ..shown
             };
-            assert!(!stranger.line().is_empty() && stranger.as_json().to_string().contains("null"));
+            assert!(!stranger.line().is_empty() && json(&stranger).contains("null"));
         }
     }
 
@@ -393,7 +395,7 @@ mod tests {
             let line =
                 format!("path rail0 to rail0 of rank 1 on h1 is down: {says}; 1 packets moved");
             assert_eq!(shown.what(), line);
-            assert!(shown.as_json().to_string().contains(reason.name()));
+            assert!(json(&shown).contains(reason.name()));
         }
     }
 
@@ -441,7 +443,7 @@ mod tests {
             "path rail0 to rail0 of rank 1 on h1 is suspect 17 times in 420.0 ms: \
              acknowledgements are late"
         );
-        let json = shown.as_json().to_string();
+        let json = json(&shown);
         assert!(
             json.contains("\"times\":17") && json.contains("\"lasted_ms\":420"),
             "{json}"

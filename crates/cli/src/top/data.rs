@@ -1,10 +1,11 @@
-//! A frame of `marline top` as plain data, which `--json` prints as it stands (docs/statistics.md).
+//! A frame of `marline top` as plain data, which `--json` prints as it stands (`marline schema top`).
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::{Ordering, Reverse};
 
 /// The jobs at one time.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Snapshot {
     /// Version of the command.
     pub version: String,
@@ -21,7 +22,7 @@ pub struct Snapshot {
 }
 
 /// A job.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct JobRow {
     /// Number of the job, as in `marline stats`: the process number of its first process.
     pub job: u32,
@@ -44,7 +45,7 @@ pub struct JobRow {
 }
 
 /// A rail of a host, of all processes of a job there.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Rail {
     /// Number of the job.
     pub job: u32,
@@ -90,7 +91,7 @@ impl Rail {
 }
 
 /// A path of a rail.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Path {
     /// The process.
     pub from: String,
@@ -122,7 +123,7 @@ impl Path {
 }
 
 /// The state of a rail or of a path, the worst first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// The interface is down in all processes.
@@ -164,7 +165,7 @@ impl State {
 }
 
 /// An event.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct EventRow {
     /// Number of the job.
     pub job: u32,

@@ -348,6 +348,15 @@ impl Settings {
         self.rails = rails;
     }
 
+    /// The settings in force that differ from their defaults: variable and value.
+    pub fn differing(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        let default = Settings::default();
+        // The keys of this setting are rows of their own.
+        let rows = TABLE.iter().filter(|row| row.name != "test");
+        let rows = rows.filter(move |row| (row.get)(self) != (row.get)(&default));
+        rows.map(|row| (row.variable(), (row.get)(self)))
+    }
+
     /// Lists every setting in force, one per line: variable, value, and origin of the value.
     pub fn show(&self) -> String {
         let mut out = String::new();

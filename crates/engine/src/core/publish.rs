@@ -8,6 +8,7 @@ use crate::platform::system::System;
 use crate::state::pairing::show_address;
 use crate::stats::disabled::Disabled;
 use crate::stats::events::Recorder;
+use crate::stats::given;
 use crate::stats::page::{
     rank_from_env, run_from_env, Page, PageInfo, PageWriter, DEFAULT_DIR, ENDPOINTS_MAX,
 };
@@ -47,20 +48,23 @@ impl Publisher {
     pub(crate) fn open(settings: &Settings, log: &LogSink) -> Publisher {
         // The new directory of `marline run` does not exist on other hosts. Their pages go where
         // `marline stats` searches by default.
-        let given = std::path::Path::new(&settings.stats_dir);
-        let there = given.is_dir();
+        let wanted = std::path::Path::new(&settings.stats_dir);
+        let there = wanted.is_dir();
         if !there && !settings.stats_dir.is_empty() {
             let text = format!(
                 "no directory {} here: statistics are in {DEFAULT_DIR} until this process ends",
-                given.display()
+                wanted.display()
             );
             (log.0)(LogLevel::Info, &text);
         }
+        let (differing, versions) = (given::given(settings), settings.versions());
         let info = PageInfo {
             dir: if there { &settings.stats_dir } else { "" },
             rank: rank_from_env(),
             run: run_from_env(),
             disabled: Disabled::from(settings),
+            settings: &differing,
+            wire: (versions.oldest, versions.newest),
         };
         if !there {
             stale::clean_up();
@@ -117,6 +121,7 @@ impl Publisher {
                     address: show_addr(&address),
                     up: rail.up,
                     standby: !address.is_some() || rail.tx.caps().standby,
+                    packet_bytes_max: rail.tx.caps().datagram_max as u64,
                     counters: rail.counters,
                 });
             }

@@ -15,7 +15,7 @@ pub use marline_wire::RAILS_MAX;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MARLINES");
 /// Version of the layout; readers check the word counts, too. The header words that name the owner
 /// keep their places, so that later versions can remove the pages of killed processes.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 /// Endpoints that a page names: the first ones opened, by which peers know the engine. Open MPI 5
 /// opens two, a libfabric application any number.
 pub const ENDPOINTS_MAX: usize = 16;
@@ -30,6 +30,13 @@ pub const PEER_PATHS_MAX: usize = 16 * PEERS_MAX;
 pub const OUTAGES_MAX: usize = 256;
 /// Records in the ring of suspicions, chosen like [`OUTAGES_MAX`].
 pub const SUSPECTS_MAX: usize = 64;
+
+/// Most settings that a page shows: far more than a job needs.
+pub const SETTINGS_MAX: usize = 32;
+/// Words of a setting with its value.
+pub const SETTING_WORDS: usize = 16;
+/// Most intervals of a rail's history: a curve as wide as a report.
+pub const HISTORY_SLOTS: usize = 128;
 
 /// Words of the header.
 pub mod at {
@@ -82,13 +89,17 @@ pub const BODY_AT: usize = SUSPECTS_AT + SUSPECTS_MAX * SLOT_WORDS;
 /// Most words of a path.
 const PATH_WORDS: usize = 3 + GROUP_WORDS[3];
 /// Most words of a rail.
-const RAIL_WORDS: usize = 2 * TEXT_WORDS + 2 + GROUP_WORDS[1];
+const RAIL_WORDS: usize = 2 * TEXT_WORDS + 3 + GROUP_WORDS[1];
 /// Most words of a peer without its paths.
 const PEER_WORDS: usize = TEXT_WORDS + 5 + GROUP_WORDS[2];
-/// Most words of a page without peers, which are allocated when it is made.
+/// Most words of a page without peers and history, which are allocated when it is made.
 pub const ROOM_WORDS: usize = BODY_AT
-    + (14 + ENDPOINTS_MAX + GROUP_WORDS[0])
+    + (19 + TEXT_WORDS + ENDPOINTS_MAX + GROUP_WORDS[0])
+    + SETTINGS_MAX * SETTING_WORDS
     + RAILS_MAX * (RAIL_WORDS + PATH_WORDS)
     + PEER_WORDS;
 /// Words of the longest page.
-pub const PAGE_WORDS_MAX: usize = ROOM_WORDS + PEERS_MAX * PEER_WORDS + PEER_PATHS_MAX * PATH_WORDS;
+pub const PAGE_WORDS_MAX: usize =
+    ROOM_WORDS + PEERS_MAX * PEER_WORDS + PEER_PATHS_MAX * PATH_WORDS + HISTORY_WORDS;
+/// Most words of a history.
+const HISTORY_WORDS: usize = RAILS_MAX * (2 + 2 * HISTORY_SLOTS);

@@ -10,6 +10,8 @@
 pub mod dead;
 pub mod disabled;
 pub mod events;
+pub mod given;
+pub mod history;
 mod layout;
 mod map;
 pub mod outages;

@@ -5,6 +5,8 @@
 
 use super::disabled::Disabled;
 use super::events::Recorder;
+use super::given::Given;
+use super::history::{History, Sampler};
 pub use super::layout::*;
 use super::map::Map;
 use super::process::{host_name, pid_space, pid_start};
@@ -34,6 +36,10 @@ pub struct PageInfo<'a> {
     pub run: Option<u64>,
     /// Protection that the settings disable.
     pub disabled: Disabled,
+    /// Settings that differ from their defaults.
+    pub settings: &'a [Given],
+    /// Oldest and newest version of the wire protocol that the process speaks.
+    pub wire: (u8, u8),
 }
 
 /// Rank from the environment variables of common launchers.
@@ -65,6 +71,7 @@ pub struct Page {
     made: Generation,
     /// The fields that do not change between updates.
     base: JobPage,
+    sampler: Sampler,
 }
 
 impl Page {
@@ -95,6 +102,10 @@ impl Page {
             rank: info.rank,
             opened_unix_ns: unix_ns(),
             disabled: info.disabled,
+            library: env!("CARGO_PKG_VERSION").to_owned(),
+            wire_oldest: info.wire.0,
+            wire_newest: info.wire.1,
+            settings: info.settings.iter().take(SETTINGS_MAX).cloned().collect(),
             ..JobPage::default()
         };
         let mut page = Page {
@@ -103,6 +114,7 @@ impl Page {
             keep,
             made,
             base,
+            sampler: Sampler::new(),
         };
         page.publish(|_| {});
         Ok(page)
@@ -134,10 +146,15 @@ impl Page {
             end: ROOM_WORDS,
         };
         fill(&mut writer);
-        let mut page = writer.page;
+        let PageWriter { mut page, end, .. } = writer;
         page.endpoints.truncate(ENDPOINTS_MAX);
         page.rails.truncate(RAILS_MAX);
         page.others.paths.truncate(RAILS_MAX);
+        let age_ns = unix_ns().saturating_sub(page.opened_unix_ns);
+        page.history = self.sampler.add(age_ns, &page.rails).clone();
+        if !self.map.reserve(end + words::count(&page.history)) {
+            page.history = History::default();
+        }
         self.update(|words| {
             let mut words = words[BODY_AT..].iter();
             page.put(&mut |value| {

@@ -2,6 +2,8 @@
 
 use super::disabled::Disabled;
 use super::events::{Event, Events, Kind};
+use super::given::Given;
+use super::history::History;
 use super::process;
 use super::words::{named, record};
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
@@ -47,6 +49,8 @@ record! {
         up: bool,
         /// True if the rail is on standby or waits for its interface.
         standby: bool,
+        /// Largest packet in bytes.
+        packet_bytes_max: u64,
         /// Counters of the rail, without those of its paths.
         counters: RailCounters,
     }
@@ -100,6 +104,14 @@ record! {
         opened_unix_ns: u64,
         /// Protection that the engine's settings disable.
         disabled: Disabled,
+        /// Version of the library.
+        library: String,
+        /// Oldest version of the wire protocol that the process speaks.
+        wire_oldest: u8,
+        /// Newest version of the wire protocol that the process speaks.
+        wire_newest: u8,
+        /// Settings that differ from their defaults.
+        settings: Vec<Given>,
         /// Counters of the process.
         process: ProcessCounters,
         /// Rails of the engine.
@@ -112,6 +124,8 @@ record! {
         peers_summed: u64,
         /// Peers with a row of their own.
         peers: Vec<PeerRow>,
+        /// Bytes of the rails over time.
+        history: History,
     } beside {
         /// Number of the user who owns the file, if it was read from one.
         user: u32,
