@@ -60,7 +60,7 @@ mod tests {
             ["FI_MARLINE_CHECKSUM=none", "FI_MARLINE_TEST=gso=off"]
         );
         let key = "5e".repeat(32);
-        let with_key = set(&[("job_key", &key), ("auth", "on")]);
+        let with_key = set(&[("key", &key)]);
         assert!(
             with_key.iter().any(|text| text.contains("(secret)")),
             "{with_key:?}"
