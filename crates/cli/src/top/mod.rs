@@ -3,7 +3,7 @@
 //! [`sample`] makes a snapshot out of statistics pages, [`view`] keeps the user's choices,
 //! [`mod@frame`] makes lines out of both, and [`live`] shows these on a terminal.
 
-mod data;
+pub mod data;
 mod frame;
 mod live;
 mod rates;
