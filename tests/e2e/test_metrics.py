@@ -183,6 +183,8 @@ def test_alerts_of_a_job_with_a_cut_and_a_corrupting_rail(wire_lab, stress, mpic
 
         scrapes.append(collector.until(job, corrupts))
         wire_lab.clear()
+        # Paths are given up for damage, too.
+        collector.until(job, lambda now: now.value("marline_rail_state", rail="rail0", state="up") == 2)
         wire_lab.fault("h1:1", "down")
 
         def is_cut(now):

@@ -123,6 +123,10 @@ impl Kept {
             let lately = now.saturating_sub(gone.seen_unix_ns) < FORGET_NS;
             lately || *host == own || pages.values().any(|seen| seen.host == *host)
         });
+        // An idle host has counters, too, which begin at 0.
+        if self.gone.is_empty() {
+            self.gone.insert(own, Gone::default());
+        }
     }
 
     /// All that was counted.

@@ -15,7 +15,6 @@ use super::jobs::is_over;
 use super::Found;
 use kept::Kept;
 use limits::Names;
-use marline_engine::stats::process::host_name;
 use marline_engine::stats::rows::JobPage;
 use marline_engine::stats::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use marline_engine::wall_clock::unix_ns;
@@ -40,15 +39,11 @@ pub fn write(found: &Found, file: &Path) -> Result<(), String> {
 
 fn look(kept: &mut Kept, found: &Found) -> String {
     let all: Vec<&(PathBuf, JobPage)> = found.jobs.iter().flat_map(|job| &job.pages).collect();
-    let (found_pages, unread) = (all.len(), found.unread.len());
+    let there = all.len() + found.unread.len();
     let pages = Names::of(&kept.totals()).within(all);
-    let unread = unread + found_pages - pages.len();
+    let unread = there - pages.len();
     kept.look(pages.iter().copied(), unix_ns());
-    let mut totals = kept.totals();
-    let own = host_name();
-    if totals.is_empty() {
-        totals.insert(own.clone(), Default::default());
-    }
+    let totals = kept.totals();
     let live = pages.iter().map(|(_, page)| page);
     let live = live.filter(|page| !is_over(page));
     let mut text = Text::default();

@@ -3,6 +3,7 @@
 use super::limits::RAILS_MAX;
 use super::*;
 use crate::stats::jobs;
+use marline_engine::stats::process::host_name;
 use marline_engine::stats::rows::{PathRow, PathState, PeerRow, PeerState, RailRow};
 use std::collections::BTreeSet;
 

@@ -66,7 +66,7 @@ impl Text {
     }
 }
 
-fn labels(labels: &Labels<'_>) -> String {
+fn labels(labels: &[(&str, &str)]) -> String {
     let given = labels.iter().filter(|(_, value)| !value.is_empty());
     let quoted: Vec<String> = given
         .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
