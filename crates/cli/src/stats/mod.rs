@@ -59,10 +59,10 @@ pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
         found => found?,
     };
     let status = report_unread(&found);
-    let jobs = &found.jobs;
+    let (jobs, unread) = (&found.jobs, found.unread.len());
     match (args.prometheus, &args.textfile) {
-        (true, Some(file)) => prometheus::write(&found, file)?,
-        (true, None) => tool::print(&prometheus::metrics(&found))?,
+        (true, Some(file)) => prometheus::write(jobs, unread, file)?,
+        (true, None) => tool::print(&prometheus::metrics(jobs, unread))?,
         (false, _) => tool::print(&text(args, jobs))?,
     }
     if args.require && jobs.iter().all(|job| job.summary.processes == 0) {

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// Time in nanoseconds for which another host without pages is remembered. (Containers have names of
-/// their own, new ones each time.)
+/// Time in nanoseconds for which another host without pages is remembered. (Containers have new
+/// names each time.)
 const FORGET_NS: u64 = 24 * 3_600_000_000_000;
 
 /// Most bytes of a file that are read.

@@ -11,8 +11,7 @@ mod slurm;
 mod text;
 mod totals;
 
-use super::jobs::is_over;
-use super::Found;
+use super::jobs::{is_over, Job};
 use kept::Kept;
 use limits::Names;
 use marline_engine::stats::rows::JobPage;
@@ -23,23 +22,23 @@ use std::path::{Path, PathBuf};
 use text::{Kind, Labels, Sample, Text};
 use totals::{summed, Counts, Totals};
 
-/// The metrics of the pages that are there.
-pub fn metrics(found: &Found) -> String {
-    look(&mut Kept::default(), found)
+/// The metrics of these jobs; `unread` is the number of pages and directories that are left out.
+pub fn metrics(jobs: &[Job], unread: usize) -> String {
+    look(&mut Kept::default(), jobs, unread)
 }
 
-/// Writes the metrics to a file for node_exporter, with the totals of pages that were removed since.
-pub fn write(found: &Found, file: &Path) -> Result<(), String> {
+/// Writes the same to a file for node_exporter, with the totals of pages that were removed.
+pub fn write(jobs: &[Job], unread: usize, file: &Path) -> Result<(), String> {
     let mut kept = Kept::load(file);
-    let text = look(&mut kept, found);
+    let text = look(&mut kept, jobs, unread);
     // Metrics that are newer than the totals would go backwards at the next look.
     kept.save(file)?;
     file::replace(file, &text)
 }
 
-fn look(kept: &mut Kept, found: &Found) -> String {
-    let all: Vec<&(PathBuf, JobPage)> = found.jobs.iter().flat_map(|job| &job.pages).collect();
-    let there = all.len() + found.unread.len();
+fn look(kept: &mut Kept, jobs: &[Job], unread: usize) -> String {
+    let all: Vec<&(PathBuf, JobPage)> = jobs.iter().flat_map(|job| &job.pages).collect();
+    let there = all.len() + unread;
     let pages = Names::of(&kept.totals()).within(all);
     let unread = there - pages.len();
     kept.look(pages.iter().copied(), unix_ns());

@@ -43,10 +43,7 @@ fn page(host: &str, pid: u32, peers: u64) -> (PathBuf, JobPage) {
 }
 
 fn text_of(pages: Vec<(PathBuf, JobPage)>) -> String {
-    metrics(&Found {
-        jobs: jobs::group(pages),
-        unread: Vec::new(),
-    })
+    metrics(&jobs::group(pages), 0)
 }
 
 fn samples(text: &str) -> impl Iterator<Item = &str> {
