@@ -95,15 +95,16 @@ def test_units_are_valid_and_do_what_they_say(stress, mpich, tmp_path):
     text = units[0].read_text()
     [file] = re.findall("^Environment=FILE=(.*)$", text, re.M)
     [line] = re.findall("^ExecStart=(.*)$", text, re.M)
-    words = [word.replace("$$", "$") for word in shlex.split(line)]
     made = tmp_path / Path(file).name
-    said(*words, FILE=made, FI_MARLINE_STATS_DIR=pages)
-    assert made.read_text() == ""
+    words = shlex.split(line.replace("${FILE}", str(made)))
+    assert f"\nReadWritePaths=-{Path(file).parent}\n" in text
+    said(*words, FI_MARLINE_STATS_DIR=pages)
+    assert re.search(r"^marline_processes\{host=\"[^\"]+\"\} 0$", made.read_text(), re.M), made.read_text()
     job = [prefix / "bin/marline", "run", "--no-shm", "--", f"{mpich.mpiexec}/bin/mpiexec", "-n", 2]
     said(*job, *stress(mpich, "--phases", "ring", "--iterations", 2), FI_MARLINE_RAILS="lo", FI_MARLINE_STATS_DIR=pages)
-    said(*words, FILE=made, FI_MARLINE_STATS_DIR=pages)
-    assert "# TYPE marline_process_eager_sent_total counter" in made.read_text()
-    assert not made.with_name(made.name + ".new").exists()
+    said(*words, FI_MARLINE_STATS_DIR=pages)
+    assert re.search("^marline_process_eager_sent_total{.*} [1-9]", made.read_text(), re.M), made.read_text()
+    assert {path.name for path in tmp_path.glob(f"{made.name}*")} == {made.name, f"{made.name}.totals"}
     [line] = re.findall("^ExecStart=(.*)$", units[2].read_text(), re.M)
     profile = tmp_path / "profile.toml"
     said(*shlex.split(line.replace("/var/lib/marline/profile.toml", str(profile))), "--quick")

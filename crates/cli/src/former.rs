@@ -1,4 +1,4 @@
-//! Names that counters had in the version before, which JSON and Prometheus output still have.
+//! Names that counters had in the version before, which JSON output still has.
 
 /// Counters by their names: now and before.
 const FORMER: &[(&str, &str)] = &[

@@ -5,6 +5,7 @@ pub mod data;
 pub mod events;
 mod follow;
 pub mod jobs;
+pub mod on_page;
 mod prometheus;
 mod raw;
 pub mod shown;
@@ -40,9 +41,13 @@ pub struct StatsArgs {
     /// As one JSON object.
     #[arg(long, group = "form")]
     json: bool,
-    /// As metrics for Prometheus.
+    /// As metrics for Prometheus, by host and rail.
     #[arg(long, group = "form")]
     prometheus: bool,
+    /// With --prometheus: writes them to this file for node_exporter's textfile collector, at once,
+    /// with the counts of processes that have ended since the first time; FILE.totals keeps these.
+    #[arg(long, value_name = "FILE", requires = "prometheus")]
+    textfile: Option<PathBuf>,
     /// Leave with status 125 if nothing was sent over Marline.
     #[arg(long, env = "MARLINE_REQUIRE", value_parser = clap::builder::FalseyValueParser::new())]
     require: bool,
@@ -50,27 +55,35 @@ pub struct StatsArgs {
 
 /// Prints the statistics.
 pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
-    let mut status = 0;
-    let jobs = match load(&args.paths, args.job, &mut status) {
-        Err(_) if args.prometheus && is_idle(args) => Vec::new(),
+    let found = match read(&args.paths, args.job) {
+        Err(_) if args.prometheus && is_idle(args) => Found::default(),
         found => found?,
     };
-    let text = match args {
-        _ if args.raw => jobs
-            .iter()
-            .flat_map(|job| &job.pages)
-            .map(raw_page)
-            .collect(),
-        _ if args.json => json::line(&Stats::of(&jobs))?,
-        _ if args.prometheus => prometheus::metrics(&jobs),
-        _ => tables(&jobs),
-    };
-    tool::print(&text)?;
+    let status = report_unread(&found);
+    let (jobs, unread) = (&found.jobs, found.unread.len());
+    match (args.prometheus, &args.textfile) {
+        (true, Some(file)) => prometheus::write(jobs, unread, file)?,
+        (true, None) => tool::print(&prometheus::metrics(jobs, unread))?,
+        (false, _) => tool::print(&text(args, jobs)?)?,
+    }
     if args.require && jobs.iter().all(|job| job.summary.processes == 0) {
         tool::say("nothing was sent over Marline, which --require (MARLINE_REQUIRE) asks for");
         return Ok(EXIT_REFUSED);
     }
     Ok(status)
+}
+
+/// The statistics as tables, pages or JSON.
+fn text(args: &StatsArgs, jobs: &[Job]) -> Result<String, String> {
+    Ok(match args {
+        _ if args.raw => jobs
+            .iter()
+            .flat_map(|job| &job.pages)
+            .map(raw_page)
+            .collect(),
+        _ if args.json => json::line(&Stats::of(jobs))?,
+        _ => tables(jobs),
+    })
 }
 
 /// True if the directories are there, and neither this user nor another has pages in them: a host
@@ -82,7 +95,14 @@ fn is_idle(args: &StatsArgs) -> bool {
     args.job.is_none() && places(&args.paths).iter().all(is_empty)
 }
 
+/// Reports what could not be read; the exit status is then 1.
+fn report_unread(found: &Found) -> u8 {
+    found.unread.iter().for_each(|text| tool::say(text));
+    u8::from(!found.unread.is_empty())
+}
+
 /// Jobs, and the reasons for which pages are left out.
+#[derive(Default)]
 pub struct Found {
     /// The jobs in order of their start.
     pub jobs: Vec<Job>,
@@ -94,10 +114,7 @@ pub struct Found {
 /// sets the status to 1 if there are any.
 pub fn load(paths: &[PathBuf], job: Option<u32>, status: &mut u8) -> Result<Vec<Job>, String> {
     let found = read(paths, job)?;
-    for text in &found.unread {
-        tool::say(text);
-        *status = 1;
-    }
+    *status = (*status).max(report_unread(&found));
     Ok(found.jobs)
 }
 

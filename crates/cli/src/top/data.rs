@@ -148,6 +148,18 @@ pub enum State {
 }
 
 impl State {
+    /// The states of rails in use.
+    pub const LIVE: [State; 8] = [
+        State::LinkDown,
+        State::Down,
+        State::PartDown,
+        State::Waiting,
+        State::Suspect,
+        State::Probation,
+        State::Up,
+        State::Standby,
+    ];
+
     /// Name for display, of at most nine characters.
     pub fn name(self) -> &'static str {
         match self {

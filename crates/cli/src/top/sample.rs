@@ -4,11 +4,12 @@ use super::data::{EventRow, JobRow, Path, Rail, Snapshot, State};
 use super::rates::{Change, RailSums, Rates};
 use crate::json::verdict;
 use crate::run::stats_dir::process;
-use crate::stats::jobs::{is_over, Job};
+use crate::stats::jobs::Job;
+use crate::stats::on_page::{is_down, state, OnPage};
 use crate::stats::shown::{shown, Shown};
 use crate::stats::{read, Found};
 use marline_engine::stats::outages::{by_endpoint, rail_name};
-use marline_engine::stats::rows::{JobPage, PathRow, PathState, PeerRow, PeerState, RailRow};
+use marline_engine::stats::rows::{JobPage, PathRow, PathState, PeerRow};
 use marline_engine::stats::summary::RailSummary;
 use marline_engine::stats::Counters;
 use marline_engine::wall_clock;
@@ -100,22 +101,18 @@ impl Sampler {
     fn rails(&self, job: &Job) -> Vec<Rail> {
         let by_endpoint = by_endpoint(job.pages.iter().map(|(_, page)| page));
         let changes = self.changes(job);
-        let mut rails: BTreeMap<(&str, &str), Vec<OnPage<'_>>> = BTreeMap::new();
+        let mut rails: BTreeMap<(&str, &str), Vec<Changing<'_>>> = BTreeMap::new();
         for ((_, page), change) in job.pages.iter().zip(&changes) {
             if !page.is_used() {
                 continue;
             }
             for (n, row) in page.rails.iter().enumerate() {
                 let of = rails.entry((&page.host, &row.name)).or_default();
-                of.push(OnPage {
-                    page,
-                    change,
-                    row,
-                    n,
-                });
+                let on = OnPage { page, n };
+                of.push(Changing { on, change });
             }
         }
-        let rail = |on: &Vec<OnPage<'_>>| rail(job.id(), on, &by_endpoint);
+        let rail = |all: &Vec<Changing<'_>>| rail(job.id(), all, &by_endpoint);
         rails.values().map(rail).collect()
     }
 }
@@ -133,54 +130,47 @@ fn events(job: &Job) -> Vec<EventRow> {
     shown(job).iter().map(row).collect()
 }
 
-/// A rail of one process.
+/// A rail of one process, and what changed on its page.
 #[derive(Clone, Copy)]
-struct OnPage<'a> {
-    page: &'a JobPage,
+struct Changing<'a> {
+    on: OnPage<'a>,
     change: &'a Change,
-    row: &'a RailRow,
-    /// Index of the rail.
-    n: usize,
 }
 
-impl<'a> OnPage<'a> {
-    /// The paths with traffic to peers that live.
-    fn paths(self) -> impl Iterator<Item = (&'a PeerRow, &'a PathRow)> {
-        let lives = |peer: &&PeerRow| matches!(peer.state, PeerState::Contacted | PeerState::Alive);
-        let peers = self.page.peers.iter().filter(lives);
-        let paths = peers.flat_map(|peer| peer.paths.iter().map(move |path| (peer, path)));
-        paths.filter(move |(_, path)| {
-            path.rail as usize == self.n && path.state != PathState::Unknown
-        })
+impl Changing<'_> {
+    fn since_before(self) -> RailSums {
+        self.change.rail(self.on.n)
     }
 }
 
-fn rail(job: u32, on: &[OnPage<'_>], by_endpoint: &HashMap<u64, &JobPage>) -> Rail {
-    let sums = sums(on);
-    let live: Vec<OnPage<'_>> = on.iter().filter(|on| !is_over(on.page)).copied().collect();
+fn rail(job: u32, all: &[Changing<'_>], by_endpoint: &HashMap<u64, &JobPage>) -> Rail {
+    let sums = sums(all);
+    let living = all.iter().filter(|rail| rail.on.is_live());
+    let living: Vec<Changing<'_>> = living.copied().collect();
+    let live: Vec<OnPage<'_>> = living.iter().map(|rail| rail.on).collect();
     let per_s = |count: fn(RailSums) -> u64| {
-        let rates = live
+        let rates = living
             .iter()
-            .map(|on| on.change.per_s(count(on.change.rail(on.n))));
+            .map(|rail| rail.change.per_s(count(rail.since_before())));
         rates.sum::<f64>()
     };
     let paths = || live.iter().flat_map(|on| on.paths()).map(|(_, path)| path);
-    let (host, name) = on
-        .first()
-        .map_or(("", ""), |on| (&on.page.host, &on.row.name));
+    let (host, name) = all.first().map_or(("", ""), |Changing { on, .. }| {
+        (&on.page.host, &on.row().name)
+    });
     Rail {
         job,
         host: host.to_owned(),
         rail: name.to_owned(),
         state: state(&live),
-        processes: on.len(),
-        up: live.iter().filter(|on| on.row.up).count(),
+        processes: all.len(),
+        up: live.iter().filter(|on| on.row().up).count(),
         paths: paths().count(),
         paths_down: paths().filter(|path| is_down(path)).count(),
         bytes_sent_per_s: per_s(|sums| sums.bytes_sent),
         bytes_received_per_s: per_s(|sums| sums.bytes_received),
         packets_sent_per_s: per_s(|sums| sums.packets_sent),
-        loss: loss(&live),
+        loss: loss(&living),
         lost: sums.lost(),
         resent: sums.resent(),
         corrupt: sums.corrupt(),
@@ -190,55 +180,23 @@ fn rail(job: u32, on: &[OnPage<'_>], by_endpoint: &HashMap<u64, &JobPage>) -> Ra
 }
 
 /// The counters of a rail of several processes.
-fn sums(on: &[OnPage<'_>]) -> RailSummary {
+fn sums(all: &[Changing<'_>]) -> RailSummary {
     let mut sums = RailSummary::default();
-    for OnPage { page, row, n, .. } in on {
-        sums.counters.merge(&row.counters);
-        sums.paths.merge(&page.path_totals(*n));
-        sums.alive.merge(&page.path_totals_alive(*n));
+    for Changing { on, .. } in all {
+        sums.counters.merge(&on.row().counters);
+        sums.paths.merge(&on.page.path_totals(on.n));
+        sums.alive.merge(&on.page.path_totals_alive(on.n));
     }
     sums
 }
 
-fn is_down(path: &PathRow) -> bool {
-    path.state == PathState::Down
-}
-
 /// The share of the packets sent since the last reading that were lost.
-fn loss(live: &[OnPage<'_>]) -> Option<f64> {
-    let changes = || live.iter().map(|on| on.change.rail(on.n));
+fn loss(living: &[Changing<'_>]) -> Option<f64> {
+    let changes = || living.iter().map(|rail| rail.since_before());
     let sent: u64 = changes().map(|sums| sums.path_packets_sent).sum();
     let lost: u64 = changes().map(|sums| sums.lost).sum();
     // Packets sent earlier are found lost later.
     (sent > 0).then(|| (lost as f64 / sent as f64).min(1.0))
-}
-
-/// The state of a rail, by its interface and its paths.
-fn state(live: &[OnPage<'_>]) -> State {
-    let up = live.iter().filter(|on| on.row.up).count();
-    let standby = live.iter().filter(|on| on.row.standby).count();
-    let paths: Vec<&PathRow> = live
-        .iter()
-        .flat_map(|on| on.paths())
-        .map(|(_, path)| path)
-        .collect();
-    let down = paths.iter().filter(|path| is_down(path)).count();
-    let any = |state| paths.iter().any(|path| path.state == state);
-    match live.len() {
-        0 => State::Ended,
-        all if up == 0 && standby == all && !has_carried(live) => State::Waiting,
-        _ if up == 0 => State::LinkDown,
-        _ if down > 0 && down == paths.len() => State::Down,
-        all if up + standby < all || down > 0 => State::PartDown,
-        _ if any(PathState::Suspect) => State::Suspect,
-        _ if any(PathState::Probation) => State::Probation,
-        all if standby == all && paths.is_empty() => State::Standby,
-        _ => State::Up,
-    }
-}
-
-fn has_carried(live: &[OnPage<'_>]) -> bool {
-    live.iter().any(|on| on.row.counters.wire_packets_sent > 0)
 }
 
 fn path_state(path: &PathRow) -> State {

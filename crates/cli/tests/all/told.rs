@@ -395,7 +395,7 @@ fn statistics_are_printed_by_job() {
     assert_eq!(value["jobs"][0]["verdict"], "clean", "{said}");
     let (_, said) = stats(&["--prometheus"]);
     assert!(
-        said.contains("# TYPE marline_peers_bytes_sent_total counter\n"),
+        said.contains("# TYPE marline_peers_sent_bytes_total counter\n"),
         "{said}"
     );
     let own = std::process::id().to_string();
@@ -417,9 +417,40 @@ fn metrics_of_an_idle_host_are_no_error() {
     };
     let (status, said) = metrics(&dir.0);
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.lines().all(|line| line.starts_with("# ")), "{said}");
+    assert!(said.contains("\nmarline_processes{host="), "{said}");
     let (status, said) = metrics(&dir.0.join("absent"));
     assert_eq!(status, Some(1), "{said}");
+}
+
+/// A page is removed when its process ends; a collector that looks now and then still counts it.
+#[test]
+fn metrics_in_a_file_outlive_pages() {
+    let dir = Dir::new("textfile");
+    let pages = dir.0.join("pages");
+    std::fs::create_dir(&pages).unwrap();
+    let file = dir.0.join("marline.prom");
+    let look = |here: &Path, pages: &Path| {
+        let mut command = marline(&dir.0);
+        command.current_dir(here).args(["stats", "--prometheus"]);
+        let (status, said) = outcome(command.arg("--textfile").arg(&file).arg(pages));
+        assert_eq!((status, &*said), (Some(0), ""));
+        let text = std::fs::read_to_string(&file).unwrap();
+        let sent = |line: &&str| line.starts_with("marline_peers_sent_bytes_total{");
+        text.lines().find(sent).map(str::to_owned)
+    };
+    let page = leave_page(&pages, 1, 2);
+    let one = look(&dir.0, &pages).unwrap();
+    assert!(one.ends_with(" 1000000"), "{one}");
+    // The same page by another name.
+    assert_eq!(look(&dir.0, Path::new("pages")).unwrap(), one);
+    std::fs::remove_file(page).unwrap();
+    assert_eq!(look(&pages, &pages).unwrap(), one);
+    leave_page(&pages, 1, 2);
+    let two = look(&pages, Path::new(".")).unwrap();
+    assert!(two.ends_with(" 2000000"), "{two}");
+    let mut command = marline(&dir.0);
+    let (status, said) = outcome(command.args(["stats", "--textfile"]).arg(&file));
+    assert_eq!(status, Some(125), "{said}");
 }
 
 /// `marline stats --json >file` fails on a full disk; with `| head -1` it succeeds.
