@@ -57,7 +57,8 @@ enum Command {
     Top(top::TopArgs),
     /// Tell in words what happened to a job and what to look at, with tables and a timeline.
     Report(report::ReportArgs),
-    /// Print which rails this machine has, and why others are not there.
+    /// Tell what this machine, or several and the networks between them, lack, and what mends it.
+    #[command(after_help = doctor::AFTER_HELP)]
     Doctor(doctor::DoctorArgs),
     /// A test cluster out of network namespaces, with faults made by the kernel.
     #[command(subcommand)]

@@ -13,6 +13,9 @@ mod text;
 mod timeline;
 mod words;
 
+pub use common::{common, Ends, Known};
+pub use data::{Common, End, Place};
+
 use crate::stats::load;
 use crate::tool;
 use compose::{report, write_page};
