@@ -62,9 +62,9 @@ pub fn examine(names: &[String], by: &By, how: &How) -> Cluster {
         measure(&mut session, &mut cluster, round);
     }
     tally(&mut session, &mut cluster);
-    for at in 0..names.len() {
-        if let (true, Some(finding)) = (cluster.hosts[at].opened.is_ok(), failed(&session, at)) {
-            cluster.hosts[at].opened = Err(finding);
+    for (at, host) in cluster.hosts.iter_mut().enumerate() {
+        if let (true, Some(finding)) = (host.opened.is_ok(), failed(&session, at)) {
+            host.opened = Err(finding);
         }
     }
     cluster

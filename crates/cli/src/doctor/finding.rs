@@ -1,4 +1,5 @@
-//! Findings of the doctor as data: severity, the finding, the reason, and the command that mends it.
+//! Findings of the doctor as data: severity, the finding, the reason, and the command that mends
+//! it.
 
 use marline_engine::stats::text::wrap;
 use serde::{Deserialize, Serialize};

@@ -15,8 +15,8 @@ const CONTACTS: u32 = 15;
 const CONTACT_EACH: Duration = Duration::from_millis(100);
 /// Packets to a group.
 const GROUP_PACKETS: u32 = 3;
-/// Tries of a connection by TCP, and the longest wait for each: a kernel repeats a lost request only
-/// after a second.
+/// Tries of a connection by TCP, and the longest wait for each: a kernel repeats a lost request
+/// only after a second.
 const CONNECTS: u32 = 5;
 const CONNECT: Duration = Duration::from_millis(300);
 

@@ -1,5 +1,5 @@
-//! Findings on the ways between hosts: those that do not carry, lose packets or long ones, and those
-//! without TCP or multicast.
+//! Findings on the ways between hosts: no packets pass, packets or long ones are lost, TCP or
+//! multicast does not pass.
 
 use super::facts::{Cluster, Path};
 use super::finding::Finding;

@@ -78,7 +78,9 @@ impl Session {
             if let Some(answer) = self.agents[at].read(line, place.is_some()) {
                 answers.push((at, answer));
             }
-            place.map(|place| waiting.swap_remove(place));
+            if let Some(place) = place {
+                waiting.swap_remove(place);
+            }
         }
         for at in waiting {
             let said = self.agents[at].said();

@@ -25,9 +25,9 @@ fn options(interface: &InterfaceChoice) -> SocketOptions<'_> {
     }
 }
 
-/// Opens a socket on an interface's address and the first free of `ports`. It sends packets of up to
-/// the interface's MTU whatever path MTU the kernel knows, and never fragments. Groups are reached
-/// by the same interface. Errors are texts for users.
+/// Opens a socket on an interface's address and the first free of `ports`. It sends packets of up
+/// to the interface's MTU whatever path MTU the kernel knows, and never fragments. Packets to
+/// groups leave by the same interface. Errors are texts for users.
 pub fn probe_socket(interface: &InterfaceChoice, ports: Ports) -> Result<UdpSocket, String> {
     let opened = ports.first_free(|port| {
         let socket = Socket::open(&SocketOptions {
