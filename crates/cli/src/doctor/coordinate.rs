@@ -67,6 +67,11 @@ pub fn examine(names: &[String], by: &By, how: &How) -> Cluster {
             host.opened = Err(finding);
         }
     }
+    let hosts = &cluster.hosts;
+    let examined = |id: RailId| hosts[id.host].opened.is_ok();
+    cluster
+        .paths
+        .retain(|path| examined(path.from) && examined(path.to));
     cluster
 }
 
@@ -112,7 +117,14 @@ fn clocks(session: &mut Session, opened: &BTreeMap<usize, Opened>) -> BTreeMap<u
     clocks
 }
 
-/// The ways between the hosts that meet in these rounds.
+/// Returns whether two rails share a subnet.
+fn near(cluster: &Cluster, a: RailId, b: RailId) -> bool {
+    let both = cluster.rail(a).zip(cluster.rail(b));
+    both.is_some_and(|(a, b)| subnets::same(a, b))
+}
+
+/// The ways between the hosts that meet in these rounds. Where a host has lost a rail, jobs try its
+/// other ones across subnets; here only rails at the same place are expected to be routed.
 fn paths(cluster: &Cluster, rounds: &[Vec<(usize, usize)>]) -> Vec<Path> {
     let twice = subnets::twice(cluster);
     let mut found = BTreeSet::new();
@@ -124,15 +136,13 @@ fn paths(cluster: &Cluster, rounds: &[Vec<(usize, usize)>]) -> Vec<Path> {
             addrs.collect::<Vec<RailAddr>>()
         };
         let (ours, theirs) = (of(a), of(b));
-        let both = |x: usize, y: usize| (RailId { host: a, rail: x }, RailId { host: b, rail: y });
-        let there = pairing::pairs(&ours, &theirs)
-            .into_iter()
-            .map(|(x, y)| both(x, y));
-        found.extend(there);
+        let there = pairing::pairs(&ours, &theirs);
         let back = pairing::pairs(&theirs, &ours)
             .into_iter()
-            .map(|(y, x)| both(x, y));
-        found.extend(back);
+            .map(|(y, x)| (x, y));
+        let pairs = there.into_iter().chain(back);
+        let pairs = pairs.map(|(x, y)| (RailId { host: a, rail: x }, RailId { host: b, rail: y }));
+        found.extend(pairs.filter(|&(x, y)| x.rail == y.rail || near(cluster, x, y)));
     }
     let both = found.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
     both.map(|(from, to)| new_path(cluster, from, to)).collect()
@@ -156,9 +166,7 @@ fn new_path(cluster: &Cluster, from: RailId, to: RailId) -> Path {
         |has: fn(&HostRail) -> bool| rail(from).is_some_and(has) && rail(to).is_some_and(has);
     let mtu = |id| rail(id).map_or(0, |rail| rail.mtu);
     // Members of a group share a subnet.
-    let near = rail(from)
-        .zip(rail(to))
-        .is_some_and(|(a, b)| subnets::same(a, b));
+    let near = near(cluster, from, to);
     Path {
         from,
         to,

@@ -3,6 +3,7 @@
 use super::messages::{HostRail, Purpose, Row};
 use super::packet::{Head, ANY_HOST, HEAD};
 use marline_rails::{probe_group, probe_socket, InterfaceChoice, Ports};
+use rustix::net::sockopt;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -13,6 +14,10 @@ use std::time::{Duration, Instant};
 
 /// Errors of a socket in a row after which its thread ends.
 const ERRORS_MAX: u32 = 100;
+/// Send buffer in bytes: packets stay in it while the kernel asks for a link address.
+const SEND_BYTES: usize = 1 << 20;
+/// Longest wait for room in the send buffer; a packet without room counts as lost.
+const SEND: Duration = Duration::from_millis(10);
 /// Longest silence of a burst by TCP.
 const BURST_SILENCE: Duration = Duration::from_secs(1);
 
@@ -183,6 +188,9 @@ impl Endpoint {
 
 /// Starts the thread of a socket.
 fn serve(at: u8, shared: &Arc<Shared>, socket: UdpSocket) -> Arc<UdpSocket> {
+    // Without these options a packet may wait for seconds for a host that is not there.
+    let _ = sockopt::set_socket_send_buffer_size(&socket, SEND_BYTES);
+    let _ = socket.set_write_timeout(Some(SEND));
     let (shared, socket) = (shared.clone(), Arc::new(socket));
     let served = socket.clone();
     thread::spawn(move || {

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn said(cluster: &Cluster) -> String {
-        text(&arrange(findings(cluster))).replace("\n ", " ")
+        text(&arrange(findings(cluster))).replace("\n  ", " ")
     }
 
     #[test]

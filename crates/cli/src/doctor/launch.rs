@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn each_failure_has_a_name() {
         let by = by(None, false);
-        let said = |failure| text(&[by.failed("n7", &failure)]).replace("\n ", " ");
+        let said = |failure| text(&[by.failed("n7", &failure)]).replace("\n  ", " ");
         let ended = |status, words: &str| said(Failure::Ended(Some(status), words.to_owned()));
         let away = ended(
             255,

@@ -17,7 +17,7 @@ fn said(change: impl Fn(&str, &str, &mut Path)) -> (u8, String) {
         change(from, to, path);
     }
     let findings = arrange(findings(&cluster));
-    (exit_status(&findings), text(&findings).replace("\n ", " "))
+    (exit_status(&findings), text(&findings).replace("\n  ", " "))
 }
 
 fn silence(path: &mut Path) {

@@ -1,9 +1,9 @@
 //! Findings on addresses: two rails of a host in one subnet, addresses that two hosts have, subnets
 //! and MTUs that differ from those of the other hosts.
 
-use super::facts::{Cluster, Host, RailId};
-use super::finding::Finding;
-use super::messages::HostRail;
+use super::facts::{Cluster, Host, Path, RailId};
+use super::finding::{Finding, Severity};
+use super::messages::{HostRail, Tcp};
 use marline_rails::InterfaceChoice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -137,10 +137,11 @@ pub fn apart(cluster: &Cluster) -> BTreeMap<RailId, Finding> {
         let others = cluster.rails().filter(|(other, _)| other.host != id.host);
         others.into_iter().any(|(_, other)| same(rail, other))
     };
-    let reached = |id: RailId| {
+    let any = |id: RailId, is: &dyn Fn(&Path) -> bool| {
         let mut paths = cluster.paths.iter();
-        paths.any(|path| (path.from == id || path.to == id) && path.carries())
+        paths.any(|path| (path.from == id || path.to == id) && is(path))
     };
+    let routed = |id| any(id, &|path| path.contact.tcp == Tcp::Open);
     let peers = |id: RailId| {
         let others = cluster.rails().filter(|(other, _)| other.host != id.host);
         let peers = others.filter(|(other, _)| other.rail == id.rail);
@@ -153,7 +154,7 @@ pub fn apart(cluster: &Cluster) -> BTreeMap<RailId, Finding> {
         if twice.contains(&id) || rail.udp.is_none() && rail.down.is_some() {
             continue;
         }
-        if !usual || shares(id, rail) || reached(id) {
+        if !usual || shares(id, rail) || routed(id) {
             continue;
         }
         let Some((other, there)) = peers.first() else {
@@ -170,14 +171,20 @@ pub fn apart(cluster: &Cluster) -> BTreeMap<RailId, Finding> {
             there.ip,
             there.prefix_len
         );
-        let reason = format!("than {whose}, and no route leads from one to the other");
+        // A UDP rail leaves by its interface without a route, as if all hosts were on its link.
+        let (severity, passes) = match any(id, &Path::carries) {
+            true => (Severity::Warning, ": UDP passes on the link, TCP does not"),
+            false => (Severity::Broken, ""),
+        };
+        let reason = format!("than {whose}, and no route leads from one to the other{passes}");
         let mend = format!(
             "on {}: ip addr add ADDRESS/{} dev {}",
             cluster.end(id).host,
             there.prefix_len,
             rail.name
         );
-        all.insert(id, Finding::broken(what).because(reason).mend(mend));
+        let finding = Finding::new(severity, what).because(reason);
+        all.insert(id, finding.mend(mend));
     }
     all
 }
@@ -235,7 +242,7 @@ mod tests {
     use super::*;
 
     fn said(cluster: &Cluster) -> String {
-        text(&findings(cluster)).replace("\n ", " ")
+        text(&findings(cluster)).replace("\n  ", " ")
     }
 
     fn change(cluster: &mut Cluster, host: usize, rail: usize, by: impl Fn(&mut HostRail)) {
@@ -286,6 +293,13 @@ mod tests {
         let end = RailId { host: 2, rail: 1 };
         for path in &mut cluster.paths {
             if [path.from, path.to].contains(&end) {
+                path.contact.tcp = Tcp::Unreachable;
+            }
+        }
+        let on_link = said(&cluster);
+        assert!(on_link.starts_with("warning: h2:rail1"), "{on_link}");
+        for path in &mut cluster.paths {
+            if [path.from, path.to].contains(&end) {
                 path.contacts_arrived = 0;
             }
         }
@@ -333,7 +347,7 @@ mod tests {
         };
         let both = [interface("a", "10.1.0.1"), interface("b", "10.1.1.1")];
         let usual = |_: &str, _: &str| Some(0);
-        let said = text(&on_one_host(&both, &usual)).replace("\n ", " ");
+        let said = text(&on_one_host(&both, &usual)).replace("\n  ", " ");
         assert!(
             said.contains("warning: a and b are in one subnet"),
             "{said}"
