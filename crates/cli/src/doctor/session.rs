@@ -32,6 +32,8 @@ struct Agent {
     child: Option<Child>,
     requests: Option<Sender<String>>,
     said: Arc<Mutex<String>>,
+    /// Reads the standard error to its end.
+    listener: Option<thread::JoinHandle<()>>,
     failure: Option<Failure>,
 }
 
@@ -107,6 +109,7 @@ impl Agent {
                     child: None,
                     requests: None,
                     said,
+                    listener: None,
                     failure: Some(Failure::NotStarted(why)),
                 };
             }
@@ -134,14 +137,15 @@ impl Agent {
                 let _ = lines.send((at, None));
             });
         }
-        if let Some(stderr) = child.stderr.take() {
+        let listener = child.stderr.take().map(|stderr| {
             let said = said.clone();
-            thread::spawn(move || keep_last(stderr, &said));
-        }
+            thread::spawn(move || keep_last(stderr, &said))
+        });
         Agent {
             child: Some(child),
             requests: Some(requests),
             said,
+            listener,
             failure: None,
         }
     }
@@ -175,6 +179,12 @@ impl Agent {
     /// Notes that the agent has ended.
     fn end(&mut self) {
         let status = self.wait(END).and_then(|status| status.code());
+        // Its last words may still be on their way.
+        let until = Instant::now() + END;
+        let unread = |l: &thread::JoinHandle<()>| !l.is_finished() && Instant::now() < until;
+        while self.listener.as_ref().is_some_and(unread) {
+            thread::sleep(LOOK);
+        }
         let ended = Failure::Ended(status, self.said());
         self.failure.get_or_insert(ended);
     }

@@ -134,8 +134,8 @@ pub fn findings(cluster: &Cluster) -> Vec<Finding> {
 pub fn apart(cluster: &Cluster) -> BTreeMap<RailId, Finding> {
     let twice = twice(cluster);
     let shares = |id: RailId, rail: &HostRail| {
-        let others = cluster.rails().filter(|(other, _)| other.host != id.host);
-        others.into_iter().any(|(_, other)| same(rail, other))
+        let mut others = cluster.rails().filter(|(other, _)| other.host != id.host);
+        others.any(|(_, other)| same(rail, other))
     };
     let any = |id: RailId, is: &dyn Fn(&Path) -> bool| {
         let mut paths = cluster.paths.iter();
