@@ -169,3 +169,8 @@ def test_a_job_that_is_put_back_after_its_node_failed(slurm, stress, mpich):
     said = out.read_text()
     assert state == "COMPLETED" and re.search("^stress ok", said, re.M), said
     assert re.search("^Marline: rank 0 sent .* over 2 rails", said, re.M), said
+
+
+def test_the_doctor_examines_the_hosts_of_an_allocation(slurm):
+    result = slurm.run("salloc", "-N2", labs.MARLINE, "doctor", "--slurm", env=RAILS)
+    assert result.ok and result.find("^good: all 4 ways between 2 hosts carry$"), result.tail()

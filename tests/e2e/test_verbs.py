@@ -501,7 +501,7 @@ def test_rails_on_a_device():
     assert program, built.stderr[-4000:]
     said = in_guest(
         f"{labs.ROOT / program[1]} --ignored --color never --test-threads 1 || exit 1",
-        f"{labs.MARLINE} doctor",
+        f"{labs.MARLINE} doctor || [ $? -le 2 ]",
     )
     tests = labs.ROOT / "crates" / "rails" / "tests"
     sources = [(tests / name).read_text() for name in ("verbs.rs", "keyed/mod.rs", "limited/mod.rs")]

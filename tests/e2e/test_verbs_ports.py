@@ -83,12 +83,12 @@ def test_two_ports_of_one_device(tmp_path):
     rails = ("rc:two0:1", "rc:two0:2")
     work = disturbed(
         job("rc,ud:two0:2", MPICH, "stress", *SIZE),
-        (f"ip link set va1 down; {labs.MARLINE} doctor", f"rail {rails[1]} is down"),
+        (f"ip link set va1 down; {labs.MARLINE} doctor || [ $? -le 2 ]", f"rail {rails[1]} is down"),
         ("ip link set va1 up", f"path {rails[1]} .* is up again"),
     )
     said = in_guest(
         f"export LD_LIBRARY_PATH={tmp_path}",
-        f"FI_MARLINE_RAILS=rc,ud:two0:2 {labs.MARLINE} doctor",
+        f"FI_MARLINE_RAILS=rc,ud:two0:2 {labs.MARLINE} doctor || [ $? -le 2 ]",
         PAGES,
         *work,
     )

@@ -60,7 +60,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Print the JSON schema of a command's output.
     Schema(schema::SchemaArgs),
-    /// Print which rails this machine has, and why others are not there.
+    /// Tell what this machine, or several and the networks between them, lack, and what mends it.
+    #[command(after_help = doctor::AFTER_HELP)]
     Doctor(doctor::DoctorArgs),
     /// A test cluster out of network namespaces, with faults made by the kernel.
     #[command(subcommand)]

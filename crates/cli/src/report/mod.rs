@@ -18,6 +18,9 @@ mod timeline;
 mod traffic;
 mod words;
 
+pub use common::{common, Ends, Known};
+pub use data::{Common, End, Place};
+
 use crate::stats::load;
 use crate::tool;
 use compose::{report, write_page};

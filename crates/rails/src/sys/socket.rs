@@ -141,6 +141,18 @@ impl Socket {
         }
     }
 
+    /// Makes the kernel send packets of up to the interface's MTU, whatever it knows about the path,
+    /// and report no errors of earlier packets.
+    pub(crate) fn probe(&self) -> Result<(), Errno> {
+        if self.v6 {
+            let probe = libc::IPV6_PMTUDISC_PROBE;
+            self.set(libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, probe)?;
+            return self.set(libc::SOL_IPV6, libc::IPV6_RECVERR, 0);
+        }
+        self.set(libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+        self.set(libc::SOL_IP, libc::IP_RECVERR, 0)
+    }
+
     /// Makes unicast packets leave through this interface only. Otherwise, when a link goes down
     /// and takes its routes along, packets would leave by the default route, through another rail's
     /// interface. Unlike SO_BINDTODEVICE this does not affect receiving, so processes of one host
@@ -300,6 +312,11 @@ impl Socket {
         // SAFETY: `name` is valid for `len` bytes.
         check(unsafe { libc::getpeername(self.fd(), (&raw mut name).cast(), &mut len) })?;
         udp_addr(&name).ok_or(libc::EAFNOSUPPORT)
+    }
+
+    /// Gives the descriptor away.
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.fd
     }
 
     /// The descriptor, to pass to another process.

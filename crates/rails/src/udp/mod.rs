@@ -16,6 +16,7 @@ mod host_share;
 mod host_test;
 mod ip_multicast;
 mod moving;
+mod probe_socket;
 mod read;
 mod rx;
 mod second_socket;
@@ -25,6 +26,7 @@ mod tx;
 
 use group_sockets::Joined;
 pub(crate) use ip_multicast::group_addr;
+pub use probe_socket::{probe_group, probe_socket};
 pub use rx::UdpRx;
 use second_socket::SecondSocket;
 pub use shared::UdpConfig;

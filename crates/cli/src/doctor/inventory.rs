@@ -1,33 +1,20 @@
-//! `marline doctor`: the rails of this machine, and reasons why others are missing.
+//! The rails of this machine, and reasons why others are missing.
 
+use super::limits;
+use super::local::RAILS;
 use marline_engine::settings::Settings;
 use marline_rails::{
     choose_interfaces, choose_rails, receive_buffer, unused_interfaces, verbs_ports, with_paths,
     RailChoice,
 };
 
-/// Arguments of `doctor`.
-#[derive(clap::Args)]
-pub struct DoctorArgs {
-    /// Print the rules that let a job through the firewalls of its hosts instead (nft, firewalld),
-    /// for the ports in FI_MARLINE_PORTS.
-    #[arg(long)]
-    firewall: bool,
-}
-
-/// Prints the report. The exit status is 0, since missing adapters are no error.
-pub fn main(args: &DoctorArgs) -> Result<u8, String> {
-    if args.firewall {
-        crate::tool::print(&firewall(Settings::from_env()?.ports.0)?)?;
-        return Ok(0);
-    }
-    let named = std::env::var(RAILS).unwrap_or_default();
-    print!("{}{}", report(), meaning(&named));
-    Ok(0)
+/// All of this host's rails, and what the setting `named` means.
+pub fn text(named: &str) -> String {
+    format!("{}{}", report(), meaning(named))
 }
 
 /// Firewall rules for the ports of a job, as commands.
-fn firewall(ports: Option<(u16, u16)>) -> Result<String, String> {
+pub fn firewall(ports: Option<(u16, u16)>) -> Result<String, String> {
     let Some((least, most)) = ports else {
         return Err(
             "set FI_MARLINE_PORTS=LO-HI, for all hosts of the job: without it the ports are any, \
@@ -44,9 +31,6 @@ fn firewall(ports: Option<(u16, u16)>) -> Result<String, String> {
          firewall-cmd --reload\n"
     ))
 }
-
-/// The setting that names rails.
-const RAILS: &str = "FI_MARLINE_RAILS";
 
 /// The rails that the setting selects at present; empty if the setting is empty.
 fn meaning(named: &str) -> String {
@@ -93,7 +77,7 @@ fn report() -> String {
     for one in unused_interfaces() {
         text += &format!("  not used: {one}\n");
     }
-    text += &buffers(receive_buffer(BUFFER));
+    text += &buffers(receive_buffer(limits::BUFFER));
     text += "InfiniBand and RoCE, by FI_MARLINE_RAILS=ud:NAME, rc:NAME or uc:NAME\n";
     match verbs_ports() {
         Ok(ports) => {
@@ -106,57 +90,24 @@ fn report() -> String {
     text
 }
 
-/// The receive buffer that a UDP rail requests, in bytes.
-const BUFFER: usize = 8 << 20;
-/// A smaller receive buffer limits broadcast roots to less than 512 KiB in flight, a quarter of the
-/// kernel's actual buffer.
-const BUFFER_OF_GROUPS: usize = 1 << 20;
-
-/// The receive buffer of a UDP rail as granted by the kernel, with advice if it is too small.
+/// The receive buffer of a UDP rail as granted by the kernel.
 fn buffers(given: Option<usize>) -> String {
     // The kernel reports twice the requested size.
-    let Some(bytes) = given.map(|bytes| bytes / 2) else {
-        return String::new();
-    };
-    if bytes >= BUFFER {
-        return "  receive buffers: 8 MiB\n".into();
+    match given.map(|bytes| bytes / 2) {
+        Some(bytes) if bytes >= limits::BUFFER => "  receive buffers: 8 MiB\n".into(),
+        Some(bytes) => format!("  receive buffers: {} KiB instead of 8 MiB\n", bytes >> 10),
+        None => String::new(),
     }
-    let slow = match bytes < BUFFER_OF_GROUPS {
-        true => ", and long broadcasts by multicast are slow",
-        false => "",
-    };
-    format!(
-        "  receive buffers: {} KiB instead of 8 MiB: packets are lost where a process reads \
-         late{slow}\n    as root: sysctl -w net.core.rmem_max={BUFFER}\n",
-        bytes >> 10
-    )
 }
 
-/// Least locked memory in bytes with which an InfiniBand rail can start
-/// (docs/design/verbs-memory.md).
-const LOCKED: u64 = 11_000_000;
-
-/// The limit on locked memory from the kernel's table of process limits, with advice if it is too
-/// low.
+/// The limit on locked memory from the kernel's table of process limits.
 fn locked(limits: &str) -> String {
-    let row = limits
-        .lines()
-        .find_map(|l| l.strip_prefix("Max locked memory"));
-    let Some(soft) = row.and_then(|row| row.split_whitespace().next()) else {
-        return String::new();
-    };
-    match soft.parse::<u64>() {
-        Err(_) => format!("  locked memory: {soft}\n"),
-        Ok(bytes) => {
-            let short = match bytes < LOCKED {
-                true => "a rail does not start",
-                false => "long messages beyond that are copied",
-            };
-            format!(
-                "  locked memory: {} KiB for each process (but root's): {short}\n    \
-                 ulimit -l unlimited\n",
-                bytes >> 10
-            )
+    match limits::soft(limits, limits::LOCKED_ROW) {
+        None => String::new(),
+        Some(Err(word)) => format!("  locked memory: {word}\n"),
+        Some(Ok(bytes)) => {
+            let kib = bytes >> 10;
+            format!("  locked memory: {kib} KiB for each process (but root's)\n")
         }
     }
 }
@@ -180,29 +131,16 @@ mod tests {
     }
 
     #[test]
-    fn low_limits_of_locked_memory_are_reported() {
+    fn limits_are_listed() {
         let row =
             |soft| format!("Limit Soft Hard Units\nMax locked memory  {soft}  unlimited  bytes\n");
         assert_eq!(locked(&row("unlimited")), "  locked memory: unlimited\n");
-        let (short, fair) = (locked(&row("65536")), locked(&row("16000000")));
-        assert!(short.contains(": 64 KiB for each"), "{short}");
-        assert!(short.contains("does not start\n    ulimit -l"), "{short}");
-        assert!(fair.contains("are copied"), "{fair}");
+        assert!(locked(&row("65536")).contains(": 64 KiB for each"));
         assert_eq!(locked("nothing of the kind\n"), "");
         let own = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
         assert!(own.is_empty() || !locked(&own).is_empty(), "{own}");
-    }
-
-    #[test]
-    fn short_receive_buffers_are_reported() {
-        assert_eq!(buffers(Some(2 * BUFFER)), "  receive buffers: 8 MiB\n");
-        let (short, fair) = (buffers(Some(425_984)), buffers(Some(BUFFER)));
-        assert!(short.contains(": 208 KiB instead"), "{short}");
-        assert!(short.contains("multicast are slow\n"), "{short}");
-        assert!(fair.contains(": 4096 KiB instead"), "{fair}");
-        assert!(!fair.contains("slow"), "{fair}");
-        let advice = "\n    as root: sysctl -w net.core.rmem_max=8388608\n";
-        assert!(short.ends_with(advice) && fair.ends_with(advice));
+        assert_eq!(buffers(Some(16 << 20)), "  receive buffers: 8 MiB\n");
+        assert!(buffers(Some(425_984)).contains(": 208 KiB instead"));
         assert!(report().contains("\n  receive buffers: "), "{}", report());
     }
 
