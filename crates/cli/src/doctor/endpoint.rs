@@ -21,13 +21,17 @@ const SEND: Duration = Duration::from_millis(10);
 /// Longest silence of a burst by TCP.
 const BURST_SILENCE: Duration = Duration::from_secs(1);
 
+/// A kind of received packets: sending host, its rail, our rail, purpose.
+type Received = (u16, u8, u8, Purpose);
+
 /// The things that all threads of an agent share.
 pub struct Shared {
     /// Number of the run.
     pub run: u64,
     /// The own host's number.
     pub host: u16,
-    tally: Mutex<BTreeMap<(u16, u8, u8, Purpose), (u32, u16)>>,
+    /// Number and longest length in bytes of received packets.
+    tally: Mutex<BTreeMap<Received, (u32, u16)>>,
     answers: Mutex<HashMap<u32, Instant>>,
     answered: Condvar,
     numbers: AtomicU32,

@@ -45,8 +45,11 @@ pub fn kernel(interface: &str, setting: &str) -> Option<u32> {
     of("all").max(of(interface))
 }
 
-/// Settings that two interfaces in one subnet need, with the least or only value.
-const NEEDED: [(&str, fn(u32) -> bool, u32); 3] = [
+/// A setting of the kernel, its good values, and one of them.
+type Setting = (&'static str, fn(u32) -> bool, u32);
+
+/// Settings that two interfaces in one subnet need.
+const NEEDED: [Setting; 3] = [
     ("arp_ignore", |value| value >= 1, 1),
     ("arp_announce", |value| value == 2, 2),
     ("rp_filter", |value| value != 1, 2),
@@ -64,7 +67,7 @@ pub fn on_one_host(
             if a.name == b.name || !one || !a.ip.is_ipv4() {
                 continue;
             }
-            let wrong = |(setting, fits, _): &&(&str, fn(u32) -> bool, u32)| {
+            let wrong = |(setting, fits, _): &&Setting| {
                 let values = [&a.name, &b.name].map(|name| kernel(name, setting));
                 values.into_iter().flatten().any(|value| !fits(value))
             };

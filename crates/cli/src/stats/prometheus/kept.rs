@@ -149,6 +149,7 @@ impl Kept {
 mod tests {
     use super::*;
     use marline_engine::stats::rows::RailRow;
+    use std::slice;
 
     const POLLS: &str = "marline_process_polls_total";
 
@@ -194,7 +195,7 @@ mod tests {
         let path = std::env::temp_dir();
         let page = page(path.to_str().unwrap(), "n1", 1, 10);
         let mut kept = Kept::default();
-        for pages in [&[page.clone()][..], &[], &[page.clone()]] {
+        for pages in [slice::from_ref(&page), &[], slice::from_ref(&page)] {
             kept.look(pages.iter(), 1);
             assert_eq!(polls(&kept, "n1"), Some(10));
         }

@@ -24,7 +24,7 @@ impl Names {
     }
 
     /// The pages with known names, or new ones within the limits.
-    pub fn within<'a>(mut self, pages: Vec<&'a (PathBuf, JobPage)>) -> Vec<&'a (PathBuf, JobPage)> {
+    pub fn within(mut self, pages: Vec<&(PathBuf, JobPage)>) -> Vec<&(PathBuf, JobPage)> {
         pages
             .into_iter()
             .filter(|(_, page)| self.fits(page))
