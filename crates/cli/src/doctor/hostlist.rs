@@ -116,7 +116,7 @@ mod tests {
     fn lists_are_expanded_in_order() {
         assert_eq!(all("a,b,a, c"), "a b");
         assert_eq!(all("n[1-3]"), "n1 n2 n3");
-        assert_eq!(all("n[08-10,7]-ib,x"), "n08 n09 n10 n7-ib x");
+        assert_eq!(all("n[08-10,7]-ib,x"), "n08-ib n09-ib n10-ib n7-ib x");
         assert_eq!(all("r[1-2]n[1-2]"), "r1n1 r1n2 r2n1 r2n2");
         assert_eq!(all("me@host.domain"), "me@host.domain");
     }

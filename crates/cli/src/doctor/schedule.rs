@@ -6,9 +6,7 @@ const ROUNDS_MAX: usize = 16;
 /// Rounds in which each host has at most one partner (a round-robin tournament), until all have met
 /// or [`ROUNDS_MAX`] are over.
 pub fn rounds(hosts: usize) -> Vec<Vec<(usize, usize)>> {
-    // An odd number has a seat that stays free.
-    let seats = hosts + hosts % 2;
-    let circle = seats.saturating_sub(1);
+    let (seats, circle) = (seats(hosts), circle(hosts));
     let round = |number: usize| {
         // The last seat meets the one whose number the round has; the others meet across it.
         let across = (1..seats / 2).map(|step| {
@@ -22,9 +20,19 @@ pub fn rounds(hosts: usize) -> Vec<Vec<(usize, usize)>> {
     (0..circle.min(ROUNDS_MAX)).map(round).collect()
 }
 
-/// The number of partners of each host if these are not all others.
+/// Seats of the tournament: with an odd number of hosts one stays free.
+fn seats(hosts: usize) -> usize {
+    hosts + hosts % 2
+}
+
+/// Rounds until all have met.
+fn circle(hosts: usize) -> usize {
+    seats(hosts).saturating_sub(1)
+}
+
+/// The most partners of a host if these are not all others.
 pub fn partners(hosts: usize) -> Option<usize> {
-    (hosts > ROUNDS_MAX + 1).then_some(ROUNDS_MAX)
+    (circle(hosts) > ROUNDS_MAX).then_some(ROUNDS_MAX)
 }
 
 #[cfg(test)]
@@ -34,7 +42,7 @@ mod tests {
 
     #[test]
     fn all_hosts_meet_once_and_are_in_one_pair_of_a_round() {
-        for hosts in 0..=17 {
+        for hosts in 0..=16 {
             let mut met = BTreeSet::new();
             for round in rounds(hosts) {
                 let mut busy = BTreeSet::new();
@@ -54,6 +62,8 @@ mod tests {
         let rounds = rounds(200);
         assert_eq!(rounds.len(), ROUNDS_MAX);
         assert!(rounds.iter().all(|round| round.len() == 100));
-        assert_eq!(partners(200), Some(ROUNDS_MAX));
+        for hosts in [17, 18, 200] {
+            assert_eq!(partners(hosts), Some(ROUNDS_MAX), "{hosts}");
+        }
     }
 }

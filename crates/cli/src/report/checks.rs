@@ -1,7 +1,7 @@
 //! Findings on the configuration of a job.
 
 use super::data::{Facts, Finding, Rail};
-use super::findings::{list, note, warning};
+use super::words::list;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All findings on the configuration.
@@ -33,7 +33,7 @@ fn one_rail(f: &Facts) -> Option<Finding> {
     );
     let several = f.hosts.len() > 1 && !names.is_empty();
     several.then(|| {
-        warning(
+        Finding::warning(
             text,
             "`marline doctor` on these hosts, and FI_MARLINE_RAILS",
         )
@@ -54,7 +54,7 @@ fn unlike_packets(f: &Facts) -> Vec<Finding> {
         let parts = parts.map(|(bytes, hosts)| format!("{bytes} bytes on {}", list(hosts)));
         let parts: Vec<String> = parts.collect();
         let text = format!("{rail} takes packets of {}", parts.join(" and of "));
-        warning(text, &format!("the MTU of {rail} on these hosts"))
+        Finding::warning(text, &format!("the MTU of {rail} on these hosts"))
     };
     sizes.into_iter().map(finding).collect()
 }
@@ -65,7 +65,7 @@ fn unlike_versions(f: &Facts) -> Option<Finding> {
         format!("{text} in {processes} of {} processes", f.processes)
     });
     let text = format!("several versions: {}", list(parts.collect()));
-    (f.versions.len() > 1).then(|| warning(text, "`marline --version` on all hosts"))
+    (f.versions.len() > 1).then(|| Finding::warning(text, "`marline --version` on all hosts"))
 }
 
 /// Settings that only some processes have.
@@ -77,7 +77,7 @@ fn unlike_settings(f: &Facts) -> Option<Finding> {
         "settings are not the same in all processes: {}",
         list(names.iter().cloned().collect())
     );
-    (!names.is_empty()).then(|| note(text))
+    (!names.is_empty()).then(|| Finding::note(text))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Bandwidth of rails over time, as pictures and as lines of text.
 
 use super::data::Facts;
-use super::traffic::{Bandwidth, Curve};
+use super::data::{Bandwidth, Curve};
 use marline_engine::stats::text::format_bytes;
 use maud::{html, Markup};
 

@@ -2,7 +2,6 @@
 //! (`marline schema report`).
 
 use super::given::Given;
-use super::traffic::{Bandwidth, Matrix, Talker};
 use crate::stats::averages::Mean;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -148,6 +147,49 @@ pub struct Rail {
     pub forged: u64,
 }
 
+/// Bytes of rails over time.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct Bandwidth {
+    /// Length of an interval in nanoseconds; the first begins with the job.
+    pub interval_ns: u64,
+    /// Rails by host and name.
+    pub rails: Vec<Curve>,
+}
+
+/// Bytes of a rail in each interval.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct Curve {
+    /// Host and name of the rail.
+    #[serde(flatten)]
+    pub end: End,
+    /// Bytes sent, without UDP and IP headers.
+    pub sent: Vec<u64>,
+    /// Bytes received, without UDP and IP headers.
+    pub received: Vec<u64>,
+}
+
+/// Bytes that hosts sent to each other.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct Matrix {
+    /// Names of the hosts, or of groups of them.
+    pub hosts: Vec<String>,
+    /// Payload bytes sent: a row for each sender.
+    pub bytes: Vec<Vec<u64>>,
+    /// Payload bytes sent to processes whose host is unknown.
+    pub bytes_elsewhere: u64,
+}
+
+/// Traffic of a process.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct Talker {
+    /// The process.
+    pub process: String,
+    /// Messages sent.
+    pub messages: u64,
+    /// Payload bytes sent.
+    pub bytes: u64,
+}
+
 /// A rail of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct End {
@@ -281,6 +323,26 @@ pub struct Finding {
     pub text: String,
     /// The thing to look at, if any.
     pub look_at: Option<String>,
+}
+
+impl Finding {
+    /// A warning, with the thing to look at if there is one.
+    pub fn warning(text: String, look_at: &str) -> Finding {
+        Finding {
+            severity: Severity::Warning,
+            text,
+            look_at: (!look_at.is_empty()).then(|| look_at.to_owned()),
+        }
+    }
+
+    /// A note.
+    pub fn note(text: String) -> Finding {
+        Finding {
+            severity: Severity::Note,
+            text,
+            look_at: None,
+        }
+    }
 }
 
 /// The weight of a finding.

@@ -3,7 +3,7 @@
 
 use super::checks::checks;
 use super::data::{Dead, End, Facts, Finding, Outage, Paths, Place, Rail, Severity};
-use super::words::{clock, percent};
+use super::words::{clock, list, percent};
 use marline_engine::stats::outages::format_gap;
 use marline_engine::stats::text::plural;
 
@@ -12,8 +12,6 @@ use marline_engine::stats::text::plural;
 const OUTAGES_MAX: usize = 8;
 /// Most places with a sentence, as many as a page shows.
 const PLACES_MAX: usize = 32;
-/// Most rails that one sentence names.
-const NAMED_MAX: usize = 4;
 
 /// All findings, the most important first.
 pub fn findings(f: &Facts) -> Vec<Finding> {
@@ -29,14 +27,17 @@ pub fn findings(f: &Facts) -> Vec<Finding> {
     all.extend(checks(f));
     all.extend(lost(f));
     if f.events_missing > 0 {
-        all.push(note(format!(
+        all.push(Finding::note(format!(
             "{} are not kept any more: outages before those in this report may be missing",
             plural(f.events_missing, "older event", "older events")
         )));
     }
     all.sort_by_key(|finding| finding.severity);
     if all.iter().all(|f| f.severity == Severity::Note) {
-        all.insert(0, note("no rail, path or peer has failed".to_owned()));
+        all.insert(
+            0,
+            Finding::note("no rail, path or peer has failed".to_owned()),
+        );
     }
     all
 }
@@ -46,24 +47,6 @@ fn fault(text: String, look_at: Option<String>) -> Finding {
         severity: Severity::Fault,
         text,
         look_at,
-    }
-}
-
-/// A warning, with the thing to look at if there is one.
-pub(super) fn warning(text: String, look_at: &str) -> Finding {
-    Finding {
-        severity: Severity::Warning,
-        text,
-        look_at: (!look_at.is_empty()).then(|| look_at.to_owned()),
-    }
-}
-
-/// A note.
-pub(super) fn note(text: String) -> Finding {
-    Finding {
-        severity: Severity::Note,
-        text,
-        look_at: None,
     }
 }
 
@@ -116,7 +99,7 @@ fn outages(f: &Facts) -> Vec<Finding> {
     let more = reported.len().saturating_sub(PLACES_MAX);
     if more > 0 {
         let more = plural(more as u64, "more place", "more places");
-        all.push(note(format!(
+        all.push(Finding::note(format!(
             "and outages at {more}: `marline report --json` has all"
         )));
     }
@@ -166,15 +149,6 @@ fn place_of(outage: &Outage) -> String {
     }
     let names = outage.ends.iter().map(End::name);
     format!("{} ({})", outage.place, list(names.collect()))
-}
-
-/// `a, b, c and 3 more`.
-pub(super) fn list(names: Vec<String>) -> String {
-    let shown = names[..names.len().min(NAMED_MAX)].join(", ");
-    match names.len().saturating_sub(NAMED_MAX) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }
 
 /// The sentence on the place that bad paths have in common.
@@ -273,7 +247,7 @@ fn lost(f: &Facts) -> Option<Finding> {
         .rails
         .iter()
         .fold(0, |sum: u64, rail| sum.saturating_add(rail.packets_sent));
-    Some(note(format!(
+    Some(Finding::note(format!(
         "{} lost ({} of all sent): from {places}",
         plural(total, "packet was", "packets were"),
         percent(total, sent)
@@ -288,7 +262,7 @@ fn left_behind(f: &Facts) -> Option<Finding> {
         "{} ended without MPI_Finalize, as if killed",
         list(f.left_behind.clone())
     );
-    Some(warning(text, ""))
+    Some(Finding::warning(text, ""))
 }
 
 fn protection(f: &Facts) -> Vec<Finding> {
@@ -318,7 +292,7 @@ fn protection(f: &Facts) -> Vec<Finding> {
     let set = rows.into_iter().filter(|(count, ..)| *count > 0);
     set.map(|(count, name, effect)| {
         let text = format!("{name} in {count} of {all} processes: {effect}");
-        warning(text, &format!("the environment of the job: {name}"))
+        Finding::warning(text, &format!("the environment of the job: {name}"))
     })
     .collect()
 }
@@ -331,7 +305,7 @@ const RAIL_WARNINGS: [fn(&Facts) -> Option<Finding>; 4] = [
             "{} by the receive buffer of their host: {places}",
             plural(total, "packet was dropped", "packets were dropped")
         );
-        Some(warning(
+        Some(Finding::warning(
             text,
             "net.core.rmem_max: `sysctl -w net.core.rmem_max=8388608`",
         ))
@@ -342,7 +316,10 @@ const RAIL_WARNINGS: [fn(&Facts) -> Option<Finding>; 4] = [
             "large packets vanished {}, shorter ones were used: {places}",
             plural(total, "time", "times")
         );
-        Some(warning(text, "the MTU of the switches of these rails"))
+        Some(Finding::warning(
+            text,
+            "the MTU of the switches of these rails",
+        ))
     },
     |f| {
         let (total, places) = counted(f, |rail| rail.wrong_version)?;
@@ -350,7 +327,7 @@ const RAIL_WARNINGS: [fn(&Facts) -> Option<Finding>; 4] = [
             "{} in another version of the protocol: {places}",
             plural(total, "packet arrived", "packets arrived")
         );
-        Some(warning(text, "`marline --version` on all hosts"))
+        Some(Finding::warning(text, "`marline --version` on all hosts"))
     },
     |f| {
         let (total, places) = counted(f, |rail| rail.forged)?;
@@ -362,7 +339,7 @@ const RAIL_WARNINGS: [fn(&Facts) -> Option<Finding>; 4] = [
                 "packets or connections arrived"
             )
         );
-        Some(warning(
+        Some(Finding::warning(
             text,
             "the job's key on all hosts, and who else sends to these rails",
         ))

@@ -1,6 +1,6 @@
 //! Bytes between hosts as a map: a cell for each pair, the darker the more it carried.
 
-use super::traffic::Matrix;
+use super::data::Matrix;
 use marline_engine::stats::text::format_bytes;
 use maud::{html, Markup};
 
@@ -29,7 +29,8 @@ pub fn picture(matrix: &Matrix) -> Markup {
     let most = most(matrix).max(1);
     html! {
         svg.heat viewBox=(format!("0 0 {} {}", NAMES + side, side))
-            style=(format!("width: {}px", NAMES + side)) role="img" aria-label="Bytes between hosts" {
+            style=(format!("width: {}px", NAMES + side))
+            role="img" aria-label="Bytes between hosts" {
             @for (y, (from, row)) in matrix.hosts.iter().zip(&matrix.bytes).enumerate() {
                 text x="0" y=(CELL * y + 11) { (from) }
                 @for (x, (to, &bytes)) in matrix.hosts.iter().zip(row).enumerate() {
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_byte_can_be_told_from_none() {
+    fn any_byte_differs_from_none() {
         let signs: String = [0, 1, 20, 21, 99, 100]
             .map(|bytes| sign(bytes, 100))
             .iter()

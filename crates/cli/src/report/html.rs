@@ -24,7 +24,8 @@ svg text { fill: currentColor; } .up { fill: var(--up); } .down { fill: var(--ba
 .corrupt { fill: var(--warn); } .mark { stroke: var(--line); stroke-width: .5; }
 .dead { stroke: var(--bad); stroke-width: 2; } .received { fill: var(--up); }
 .sent { fill: none; stroke: currentColor; } .wide > svg.heat { min-width: 0; max-width: 100%; }
-.heat rect { width: 13px; height: 13px; fill: var(--bad); } footer { margin-top: 2rem; opacity: .7; }
+.heat rect { width: 13px; height: 13px; fill: var(--bad); }
+ footer { margin-top: 2rem; opacity: .7; }
 ";
 
 /// The whole page.

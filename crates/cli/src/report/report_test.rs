@@ -11,6 +11,21 @@ use marline_engine::stats::rows::{JobPage, PathRow, PathState, PeerRow, PeerStat
 const START: u64 = 1_764_166_226_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 
+/// The events of a path on rail 0 to a rank that was given up for two seconds.
+fn failure(other: u32) -> [Event; 2] {
+    let event = |kind, second: u64| Event {
+        unix_ns: START + second * SECOND,
+        kind,
+        reason: Reason::Unanswered,
+        rail: 0,
+        peer_rail: 0,
+        peer: u64::from(other) + 1,
+        moved: 7,
+        ..Event::default()
+    };
+    [event(Kind::PathDown, 2), event(Kind::PathUp, 4)]
+}
+
 /// The page of a rank on a host of its own with two rails, in touch with `ranks` in all. `bad`
 /// ranks have a path that was given up, on rail 0.
 fn page(rank: u32, ranks: u32, bad: impl Fn(u32, u32) -> bool) -> (PathBuf, JobPage) {
@@ -76,20 +91,7 @@ fn page(rank: u32, ranks: u32, bad: impl Fn(u32, u32) -> bool) -> (PathBuf, JobP
         },
         ..JobPage::default()
     };
-    for other in events {
-        let event = |kind, second: u64| Event {
-            unix_ns: START + second * SECOND,
-            kind,
-            reason: Reason::Unanswered,
-            rail: 0,
-            peer_rail: 0,
-            peer: u64::from(other) + 1,
-            moved: 7,
-            ..Event::default()
-        };
-        page.events.list.push(event(Kind::PathDown, 2));
-        page.events.list.push(event(Kind::PathUp, 4));
-    }
+    page.events.list = events.flat_map(failure).collect();
     (PathBuf::from(format!("/d/marline-{rank}.page")), page)
 }
 

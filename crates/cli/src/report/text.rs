@@ -1,8 +1,7 @@
 //! A report as text of at most 80 columns, where names allow that.
 
-use super::data::{Facts, JobReport, Pair, Rail, Report, Severity};
+use super::data::{Facts, JobReport, Pair, Rail, Report, Severity, Talker};
 use super::given::Given;
-use super::traffic::Talker;
 use super::words::{clock, date};
 use super::{curves, heat};
 use marline_engine::stats::outages::format_gap;

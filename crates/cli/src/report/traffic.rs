@@ -1,11 +1,9 @@
 //! Traffic of a job: over time by rail, between hosts, and of processes.
 
-use super::data::End;
+use super::data::{Bandwidth, Curve, End, Matrix, Talker};
 use crate::run::stats_dir::process;
 use marline_engine::stats::outages::by_endpoint;
 use marline_engine::stats::rows::JobPage;
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,49 +15,6 @@ const INTERVAL_MIN_NS: u64 = 200_000_000;
 const HOSTS_MAX: usize = 64;
 /// Most processes with a row.
 const TALKERS_MAX: usize = 10;
-
-/// Bytes of rails over time.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-pub struct Bandwidth {
-    /// Length of an interval in nanoseconds; the first begins with the job.
-    pub interval_ns: u64,
-    /// Rails by host and name.
-    pub rails: Vec<Curve>,
-}
-
-/// Bytes of a rail in each interval.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-pub struct Curve {
-    /// Host and name of the rail.
-    #[serde(flatten)]
-    pub end: End,
-    /// Bytes sent, without UDP and IP headers.
-    pub sent: Vec<u64>,
-    /// Bytes received, without UDP and IP headers.
-    pub received: Vec<u64>,
-}
-
-/// Bytes that hosts sent to each other.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-pub struct Matrix {
-    /// Names of the hosts, or of groups of them.
-    pub hosts: Vec<String>,
-    /// Payload bytes sent: a row for each sender.
-    pub bytes: Vec<Vec<u64>>,
-    /// Payload bytes sent to processes whose host is unknown.
-    pub bytes_elsewhere: u64,
-}
-
-/// Traffic of a process.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-pub struct Talker {
-    /// The process.
-    pub process: String,
-    /// Messages sent.
-    pub messages: u64,
-    /// Payload bytes sent.
-    pub bytes: u64,
-}
 
 /// The intervals of a job.
 struct Grid {

@@ -2,6 +2,9 @@
 
 use marline_engine::wall_clock::LocalTime;
 
+/// Most names in one sentence.
+const NAMED_MAX: usize = 4;
+
 /// The time of day, with the date if that is another than that of the job's start.
 pub fn clock(unix_ns: u64, start_unix_ns: u64) -> String {
     let (time, start) = (LocalTime::of(unix_ns), LocalTime::of(start_unix_ns));
@@ -23,6 +26,15 @@ pub fn percent(part: u64, total: u64) -> String {
     match part > 0 && value < 0.001 {
         true => "less than 0.001 %".to_owned(),
         false => format!("{value:.3} %"),
+    }
+}
+
+/// `a, b, c and 3 more`.
+pub fn list(names: Vec<String>) -> String {
+    let shown = names[..names.len().min(NAMED_MAX)].join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 

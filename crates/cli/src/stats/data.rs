@@ -1,7 +1,6 @@
 //! The statistics and events of jobs as data, which `--json` prints (docs/statistics.md).
 
 use super::jobs::Job;
-use super::shown::shown;
 use crate::json::Summary;
 use marline_engine::stats::rows::JobPage;
 use schemars::JsonSchema;
@@ -83,32 +82,18 @@ fn page(file: &Path, page: &JobPage) -> Page {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Events {
     /// The jobs, in order of their start.
-    jobs: Vec<EventsOfJob>,
+    pub jobs: Vec<EventsOfJob>,
 }
 
 /// The events of a job.
 #[derive(Debug, Serialize, JsonSchema)]
-struct EventsOfJob {
+pub struct EventsOfJob {
     /// Number of the job.
-    job: u32,
+    pub job: u32,
     /// Its events, oldest first.
-    events: Vec<Event>,
+    pub events: Vec<Event>,
     /// Number of older events that are not kept any more.
-    missing: u64,
-}
-
-impl Events {
-    /// The events of these jobs.
-    pub fn of(jobs: &[Job]) -> Events {
-        let of_job = |job: &Job| EventsOfJob {
-            job: job.id(),
-            events: shown(job).iter().map(|shown| shown.data()).collect(),
-            missing: job.events_missing(),
-        };
-        Events {
-            jobs: jobs.iter().map(of_job).collect(),
-        }
-    }
+    pub missing: u64,
 }
 
 /// A line of `marline events --follow --json`.

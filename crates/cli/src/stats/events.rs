@@ -1,6 +1,6 @@
 //! `marline events`: events of rails, paths and peers, with times.
 
-use super::data::Events;
+use super::data::{Events, EventsOfJob};
 use super::jobs::Job;
 use super::shown::shown;
 use super::{follow, load};
@@ -34,13 +34,24 @@ pub fn main(args: &EventsArgs) -> crate::outcome::Outcome {
     let mut status = 0;
     let jobs = load(&args.paths, args.job, &mut status)?;
     let text = match args.json {
-        true => json::line(&Events::of(&jobs))?,
+        true => json::line(&as_data(&jobs))?,
         // With unreadable pages, "no jobs" would be unfounded.
         false if jobs.is_empty() && status != 0 => String::new(),
         false => as_text(&jobs),
     };
     tool::print(&text)?;
     Ok(status)
+}
+
+fn as_data(jobs: &[Job]) -> Events {
+    let of_job = |job: &Job| EventsOfJob {
+        job: job.id(),
+        events: shown(job).iter().map(|shown| shown.data()).collect(),
+        missing: job.events_missing(),
+    };
+    Events {
+        jobs: jobs.iter().map(of_job).collect(),
+    }
 }
 
 fn as_text(jobs: &[Job]) -> String {

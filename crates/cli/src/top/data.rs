@@ -1,4 +1,4 @@
-//! A frame of `marline top` as plain data, which `--json` prints as it stands (`marline schema top`).
+//! A frame of `marline top` as plain data, which `--json` prints (`marline schema top`).
 
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -1,8 +1,7 @@
-//! Bytes of rails over time, in a bounded number of intervals: when all of them are in use, each two
-//! become one.
+//! Bytes of rails over time, in a bounded number of intervals: when all of them are in use, each
+//! two become one.
 
 use super::layout::HISTORY_SLOTS;
-use super::rows::RailRow;
 use super::words::record;
 
 /// Length of an interval at first: a short job shows its phases, and every interval has an update
@@ -59,19 +58,18 @@ impl Sampler {
         }
     }
 
-    /// Adds the bytes since the last update to the interval of this age of the engine.
-    pub(super) fn add(&mut self, age_ns: u64, rails: &[RailRow]) -> &History {
+    /// Adds the bytes since the last update to the interval of this age of the engine. `totals`:
+    /// bytes sent and received by each rail so far.
+    pub(super) fn add(&mut self, age_ns: u64, totals: &[(u64, u64)]) -> &History {
         while age_ns / self.history.interval_ns >= HISTORY_SLOTS as u64 {
             self.history.halve();
         }
         let slot = (age_ns / self.history.interval_ns) as usize;
-        let known = self.last.len().max(rails.len());
+        let known = self.last.len().max(totals.len());
         self.last.resize(known, (0, 0));
         self.history.rails.resize_with(known, Default::default);
         let seen = self.last.iter_mut().zip(&mut self.history.rails);
-        for (row, (last, history)) in rails.iter().zip(seen) {
-            let counters = &row.counters;
-            let now = (counters.wire_bytes_sent, counters.wire_bytes_received);
+        for (&now, (last, history)) in totals.iter().zip(seen) {
             add_to(&mut history.sent, slot, now.0.saturating_sub(last.0));
             add_to(&mut history.received, slot, now.1.saturating_sub(last.1));
             *last = now;
@@ -91,22 +89,12 @@ fn add_to(slots: &mut Vec<u64>, slot: usize, bytes: u64) {
 mod tests {
     use super::*;
 
-    fn rails(totals: &[(u64, u64)]) -> Vec<RailRow> {
-        let row = |&(sent, received): &(u64, u64)| {
-            let mut row = RailRow::default();
-            row.counters.wire_bytes_sent = sent;
-            row.counters.wire_bytes_received = received;
-            row
-        };
-        totals.iter().map(row).collect()
-    }
-
     #[test]
     fn bytes_are_in_the_interval_of_their_update() {
         let mut sampler = Sampler::new();
-        sampler.add(0, &rails(&[(10, 1)]));
-        sampler.add(INTERVAL_NS - 1, &rails(&[(15, 1)]));
-        let history = sampler.add(3 * INTERVAL_NS, &rails(&[(115, 4), (7, 0)]));
+        sampler.add(0, &[(10, 1)]);
+        sampler.add(INTERVAL_NS - 1, &[(15, 1)]);
+        let history = sampler.add(3 * INTERVAL_NS, &[(115, 4), (7, 0)]);
         assert_eq!(history.rails[0].sent, [15, 0, 0, 100]);
         assert_eq!(history.rails[0].received, [1, 0, 0, 3]);
         assert_eq!(
@@ -115,7 +103,7 @@ mod tests {
             "a rail that came later"
         );
         // A clock that was set back loses nothing.
-        let history = sampler.add(INTERVAL_NS, &rails(&[(120, 4), (7, 0)]));
+        let history = sampler.add(INTERVAL_NS, &[(120, 4), (7, 0)]);
         assert_eq!(history.rails[0].sent, [15, 5, 0, 100]);
     }
 
@@ -124,9 +112,9 @@ mod tests {
         let mut sampler = Sampler::new();
         let updates = 10 * HISTORY_SLOTS as u64;
         for n in 0..updates {
-            sampler.add(n * INTERVAL_NS, &rails(&[(n + 1, 2 * n + 2)]));
+            sampler.add(n * INTERVAL_NS, &[(n + 1, 2 * n + 2)]);
         }
-        let history = sampler.add(updates * INTERVAL_NS, &rails(&[(updates, 2 * updates)]));
+        let history = sampler.add(updates * INTERVAL_NS, &[(updates, 2 * updates)]);
         assert_eq!(history.interval_ns, 16 * INTERVAL_NS);
         let rail = &history.rails[0];
         assert!(rail.sent.len() <= HISTORY_SLOTS && rail.sent.len() > HISTORY_SLOTS / 2);
@@ -135,7 +123,7 @@ mod tests {
             .all(|&bytes| bytes == 16));
         assert_eq!(rail.received.iter().sum::<u64>(), 2 * updates);
         // A century between two updates.
-        let history = sampler.add(3_200_000_000_000_000_000, &rails(&[(updates, 0)]));
+        let history = sampler.add(3_200_000_000_000_000_000, &[(updates, 0)]);
         assert_eq!(history.rails[0].sent.iter().sum::<u64>(), updates);
         assert!(history.rails[0].sent.len() <= HISTORY_SLOTS);
     }

@@ -151,7 +151,12 @@ impl Page {
         page.rails.truncate(RAILS_MAX);
         page.others.paths.truncate(RAILS_MAX);
         let age_ns = unix_ns().saturating_sub(page.opened_unix_ns);
-        page.history = self.sampler.add(age_ns, &page.rails).clone();
+        let bytes = page.rails.iter().map(|rail| {
+            let counters = &rail.counters;
+            (counters.wire_bytes_sent, counters.wire_bytes_received)
+        });
+        let totals: Vec<_> = bytes.collect();
+        page.history = self.sampler.add(age_ns, &totals).clone();
         if !self.map.reserve(end + words::count(&page.history)) {
             page.history = History::default();
         }

@@ -141,8 +141,8 @@ impl Socket {
         }
     }
 
-    /// Makes the kernel send packets of up to the interface's MTU, whatever it knows about the path,
-    /// and report no errors of earlier packets.
+    /// Makes the kernel send packets of up to the interface's MTU, whatever it knows about the
+    /// path, and report no errors of earlier packets.
     pub(crate) fn probe(&self) -> Result<(), Errno> {
         if self.v6 {
             let probe = libc::IPV6_PMTUDISC_PROBE;
