@@ -133,6 +133,8 @@ def try_keys(terminal):
     terminal.until(lambda: terminal.rails() == [])
     terminal.wait_for(r"^\d\d:\d\d:\d\d\.\d{3} rank \d on \S*h1: rail rail1 is down:")
     terminal.press(b"\x1b")
+    # Esc with a key right behind it would be Alt with that key.
+    terminal.until(lambda: len(terminal.rails()) == 4)
     terminal.press(b"/h0:rail0\r")
     terminal.until(lambda: terminal.rails() == ["h0:rail0"])
     terminal.press(b"\x1b")
