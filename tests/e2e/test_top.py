@@ -168,7 +168,7 @@ def test_a_cut_rail_is_shown_while_the_job_runs(lab, stress, mpich, tmp_path):
             terminal.wait_for(r"^\S*h1:rail1 +link down ")
             # The worst are first; the keys are in the last line.
             terminal.until(lambda: terminal.rails() == ["h1:rail1", "h0:rail1", "h0:rail0", "h1:rail0"])
-            assert len(terminal.lines()) == 24 and "q quit" in terminal.lines()[-1], terminal.lines()
+            terminal.until(lambda: len(terminal.lines()) == 24 and "q quit" in terminal.lines()[-1])
             try_keys(terminal)
             terminal.press(b"f")
             terminal.wait_for("FROZEN")
