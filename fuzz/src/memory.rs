@@ -81,6 +81,19 @@ impl Memories {
         assert!(bytes.is_some_and(|b| b.len() as u64 >= len));
     }
 
+    /// Copies bytes of a first piece from a bounce buffer to the receive that matched it.
+    pub fn copy_bounced(&mut self, inbound: u64, from: u64, (handle, offset, len): (u32, u64, u64)) {
+        let all = &self.bounces[&inbound];
+        let bytes = all[from as usize..(from + len) as usize].to_vec();
+        let copy = bytes.len();
+        let landing = Landing::Posted {
+            handle,
+            offset,
+            copy,
+        };
+        self.write(&landing, &bytes);
+    }
+
     /// Stores the end of a remote write.
     pub fn show_end(&mut self, end: &PutEnd) {
         self.free_bounce(Some(end.inbound), end.len);

@@ -369,6 +369,13 @@ impl Bench {
                     }
                 }
                 Event::PutEnd(end) => self.memory.show_end(&end),
+                Event::BounceCopy {
+                    inbound,
+                    handle,
+                    from,
+                    offset,
+                    len,
+                } => (self.memory).copy_bounced(inbound, from, (handle, offset, len)),
                 Event::BounceFree { inbound } => drop(self.memory.bounces.remove(&inbound)),
                 Event::ReadAsked {
                     peer,
@@ -511,6 +518,7 @@ fn hello<'a>(input: &mut Input<'_>, peer: u64, bytes: &'a mut [u8]) -> Frame<Hel
         algorithms: 0b110,
         reliable: settings > 0,
         eager_puts: settings % 2 == 1,
+        first_pieces: settings % 4 > 1,
         refused: settings == 7,
         credit: input.pick(&[1 << 18, 0, u64::MAX, 20_000]),
         revision: input.pick(&[0, 0, 1, 2]),

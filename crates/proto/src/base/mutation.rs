@@ -196,6 +196,14 @@ pub enum Mutation {
     TrustCredit,
     /// Each path counts ECMP flows for itself, although other paths share its link.
     CountFlowsAlone,
+    /// First pieces of messages are sent without credit.
+    SendUncredited,
+    /// Unexpected messages are not charged for their first pieces.
+    HoldUncharged,
+    /// The bounce buffer of a first piece is copied again at the end of its message.
+    CopyPieceAgain,
+    /// A receive ends when all of its message but the first piece is there.
+    EndWithoutPiece,
 }
 
 impl Mutation {
@@ -209,7 +217,7 @@ impl Mutation {
     /// `tests/mutations/validation.rs` and `strangers.rs`, `TalkedDown` in `versions.rs`;
     /// `HideSilence`, which costs a second, in `neighbours.rs`; `BelieveHiccups` and
     /// `TrustSiblings` in `outages.rs` and `siblings.rs`.
-    pub const ALL: [Mutation; 73] = [
+    pub const ALL: [Mutation; 77] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -283,5 +291,9 @@ impl Mutation {
         Mutation::AnyAnswer,
         Mutation::AnswerUnused,
         Mutation::LeaveToSilent,
+        Mutation::SendUncredited,
+        Mutation::HoldUncharged,
+        Mutation::CopyPieceAgain,
+        Mutation::EndWithoutPiece,
     ];
 }

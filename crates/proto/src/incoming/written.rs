@@ -104,7 +104,7 @@ impl Incoming {
         let asked = inbound.keys.asked && inbound.total == w.total;
         let ungranted = w.offset + len > inbound.granted;
         if !asked || ungranted || !ctx.local.trusts_writes(ctx.cfg, local, algorithm) {
-            return Err(inbound.no_place());
+            return Err(inbound.no_place(w.offset + len));
         }
         let (start, n) = (w.offset / BLOCK_BYTES, blocks(len));
         if inbound.set.covered(start, n) == Covered::All {

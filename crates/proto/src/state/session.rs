@@ -33,6 +33,8 @@ pub struct Session {
     pub algorithms: u32,
     /// The peer takes remote writes as eager messages; known after its HELLO.
     pub eager_puts: bool,
+    /// The peer takes first bytes with requests; known after its HELLO.
+    pub first_pieces: bool,
     pub hello_acked: bool,
     /// The peer has challenged this endpoint, and has not acknowledged the response: it may forget
     /// this endpoint, and needs HELLO then.
@@ -69,6 +71,7 @@ impl Default for Session {
             version: VERSION,
             algorithms: 0,
             eager_puts: false,
+            first_pieces: false,
             hello_acked: false,
             challenged: false,
             validates: false,
@@ -92,6 +95,7 @@ impl Session {
         self.epoch = Some(hello.epoch);
         self.remote_slot = hello.slot;
         self.eager_puts = hello.eager_puts;
+        self.first_pieces = hello.first_pieces;
     }
 
     /// The rail of the peer with this index, if retained here.

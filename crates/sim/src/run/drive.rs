@@ -29,6 +29,8 @@ const ALARM_NS: u64 = 100_000;
 const BLOCKED_NS: u64 = 20_000;
 /// Clock step per reading while a close waits.
 const CLOSE_LOOK_NS: u64 = 50_000_000;
+/// Longest message whose bytes need no grant and no request.
+const EAGER_LIMIT: u64 = 65_536;
 /// Longest time by which a sleep exceeds the request.
 const SLACK_NS: u64 = 50_000;
 
@@ -384,16 +386,19 @@ impl World {
         if self.is_strange((e, src), header, result.is_ok()) {
             return;
         }
-        use DropReason::{CorruptPayload, Duplicate, NoMemory, Unwritten};
+        use DropReason::{CorruptPayload, Duplicate, Early, NoMemory, Unwritten};
         // Every genuine packet of the peer is a sign of life, even if it is late or useless.
         let heard = matches!(
             result,
-            Ok(()) | Err(CorruptPayload | Duplicate | NoMemory | Unwritten)
+            Ok(()) | Err(CorruptPayload | Duplicate | Early | NoMemory | Unwritten)
         );
         if heard && self.eps.get(src as usize).is_some_and(|there| !there.alive) {
             self.eps[e as usize].last_words.insert(src, self.now);
         }
-        if !matches!(result, Ok(()) | Err(CorruptPayload | NoMemory | Unwritten)) {
+        if !matches!(
+            result,
+            Ok(()) | Err(CorruptPayload | Early | NoMemory | Unwritten)
+        ) {
             return;
         }
         let packet_of = (src, header.path, header.number);
@@ -404,12 +409,13 @@ impl World {
         if src as usize >= self.eps.len() {
             return self.broken(e, "took a packet of nobody".into());
         }
-        self.land(e, src, &packet, result.is_ok());
+        self.land(e, src, &packet, result);
         self.matched_now(e, src, upto);
     }
 
-    /// Records the heads and payloads of a packet. `taken`: the node accepted the whole packet.
-    fn land(&mut self, e: u32, src: u32, packet: &Packet<'_>, taken: bool) {
+    /// Records the heads and payloads of a packet. `result`: the node's, of the whole packet.
+    fn land(&mut self, e: u32, src: u32, packet: &Packet<'_>, result: Result<(), DropReason>) {
+        let taken = result.is_ok();
         let algorithm = Algorithm::from_u8(packet.header.algorithm).unwrap_or_default();
         for (frame, payload) in packet.frames() {
             let (number, offset, want, head, flags) = match frame {
@@ -417,7 +423,11 @@ impl World {
                 Frame::Data(f) if f.flags & FLAG_READ_REPLY == 0 => {
                     (f.number, f.offset, Some(f.sum), false, f.flags)
                 }
-                Frame::Rts(f) => (f.head.number, 0, None, true, 0),
+                Frame::Rts(f) => {
+                    let brings = u64::from(f.first > 0 && taken);
+                    *self.troubles.entry("request with bytes").or_default() += brings;
+                    (f.head.number, 0, None, true, 0)
+                }
                 Frame::Written(w) => {
                     self.land_written((e, src), &packet.header, &w, taken);
                     continue;
@@ -428,7 +438,13 @@ impl World {
                 return self.broken(e, format!("took message {number} of {src}: never sent"));
             };
             let msg = &mut self.truth.msgs[uid as usize];
+            if result == Err(DropReason::Early) && msg.awaits_match() && !head {
+                *self.troubles.entry("bytes before their request").or_default() += 1;
+                continue;
+            }
+            let waits = !head && msg.awaits_match() && msg.size() > EAGER_LIMIT;
             msg.head_seen |= head;
+            *self.troubles.entry("first bytes held").or_default() += u64::from(waits);
             // (The bytes of an eager remote write may come before its place is known.)
             let closed = |put: Put| put.asked && !put.open;
             if msg.put.is_some() && flags & FLAG_PUT != 0 {

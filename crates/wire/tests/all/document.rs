@@ -116,7 +116,7 @@ fn value(field: &str) -> u64 {
         "" => 0,
         "flags" => 1,
         "n" => 2,
-        "payload" => 0x0102,
+        "payload" | "piece" => 0x0102,
         "length" => 0x0108,
         "filler" => 24,
         "rail" => 9,
@@ -183,7 +183,10 @@ fn frame(name: &str) -> Frame<Hello<'static>> {
             len: u16_of("payload"),
             sum,
         }),
-        "RTS" => Frame::Rts(Rts { head: msg_head() }),
+        "RTS" => Frame::Rts(Rts {
+            head: msg_head(),
+            first: u16_of("piece"),
+        }),
         "GRANT" => Frame::Grant(Grant {
             number,
             flags,
@@ -288,6 +291,7 @@ fn hello() -> Frame<Hello<'static>> {
         algorithms: 0x5152_5354,
         reliable: true,
         eager_puts: true,
+        first_pieces: true,
         refused: true,
         credit: value("credit"),
         revision: 0x6162_6364,
