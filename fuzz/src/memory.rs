@@ -82,7 +82,12 @@ impl Memories {
     }
 
     /// Copies bytes of a first piece from a bounce buffer to the receive that matched it.
-    pub fn copy_bounced(&mut self, inbound: u64, from: u64, (handle, offset, len): (u32, u64, u64)) {
+    pub fn copy_bounced(
+        &mut self,
+        inbound: u64,
+        from: u64,
+        (handle, offset, len): (u32, u64, u64),
+    ) {
         let all = &self.bounces[&inbound];
         let bytes = all[from as usize..(from + len) as usize].to_vec();
         let copy = bytes.len();

@@ -216,8 +216,10 @@ impl Mutation {
     /// `TrustAcks`, `KeepUnvalidated` and `TrustNames`, about strangers, in
     /// `tests/mutations/validation.rs` and `strangers.rs`, `TalkedDown` in `versions.rs`;
     /// `HideSilence`, which costs a second, in `neighbours.rs`; `BelieveHiccups` and
-    /// `TrustSiblings` in `outages.rs` and `siblings.rs`.
-    pub const ALL: [Mutation; 77] = [
+    /// `TrustSiblings` in `outages.rs` and `siblings.rs`; `SendUncredited`, `HoldUncharged`,
+    /// `CopyPieceAgain` and `EndWithoutPiece`, about first pieces, in
+    /// `tests/mutations/first_pieces.rs`.
+    pub const ALL: [Mutation; 73] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -291,9 +293,5 @@ impl Mutation {
         Mutation::AnyAnswer,
         Mutation::AnswerUnused,
         Mutation::LeaveToSilent,
-        Mutation::SendUncredited,
-        Mutation::HoldUncharged,
-        Mutation::CopyPieceAgain,
-        Mutation::EndWithoutPiece,
     ];
 }

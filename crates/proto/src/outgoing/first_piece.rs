@@ -18,7 +18,9 @@ impl Outgoing {
         // Bytes that leave a native rail count as arrived, even before their request.
         let taken = cfg.takes_first_pieces() && cfg.native_rails == 0 && session.first_pieces;
         let alone = tx.queue.len() == 1 && tx.bulk.is_empty() && tx.rendezvous.is_empty();
-        let prompt = cfg.first_pieces.is_some_and(|least| tx.promptness.is_prompt(least));
+        let prompt = cfg
+            .first_pieces
+            .is_some_and(|least| tx.promptness.is_prompt(least));
         if !taken || !alone || !prompt || !session.needs_no_hello() {
             return 0;
         }

@@ -3,124 +3,10 @@
 
 use crate::face;
 
-use face::{done, node_with, output, take, Anywhere, Flying, Pair};
-use marline_proto::{
-    Config, DropReason, Event, Held, Landing, Memory, Node, Payload, RecvSpec, Source, WriteCheck,
-    WrittenSum,
-};
-use marline_wire::{
-    Data, Frame, Header, MsgHead, Packet, Rts, BLOCK_BYTES, FIRST_PIECE_MAX, HEADER_LEN,
-};
-use std::collections::{BTreeMap, BTreeSet};
-
-const LEN: u64 = 128 << 10;
-/// 44 packets with three blocks.
-const FIRST: u64 = 44 * 3 * BLOCK_BYTES;
-/// Grants in time before a first piece leaves.
-const PROMPT: u32 = 8;
-
-/// Blocks that landed, by receive and in bounce buffers.
-#[derive(Default)]
-struct Places {
-    posted: BTreeMap<u32, BTreeSet<u64>>,
-    bounced: BTreeMap<u64, BTreeSet<u64>>,
-}
-
-fn blocks_of(offset: u64, len: u64) -> impl Iterator<Item = u64> {
-    offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES)
-}
-
-impl Memory for Places {
-    fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool {
-        let len = payload.bytes.len() as u64;
-        match *landing {
-            Landing::Posted { handle, offset, .. } => {
-                let to = self.posted.entry(handle).or_default();
-                to.extend(blocks_of(offset, len));
-            }
-            Landing::Bounce {
-                inbound,
-                total,
-                offset,
-            } => {
-                assert!(offset + len <= total, "beyond the bounce buffer");
-                let to = self.bounced.entry(inbound).or_default();
-                to.extend(blocks_of(offset, len));
-            }
-            Landing::Discard => {}
-        }
-        true
-    }
-    fn written(&mut self, _: &Landing, _: &WrittenSum) -> WriteCheck {
-        WriteCheck::Right
-    }
-}
-
-impl Places {
-    /// Handles the events of a node. Returns the handles of the receives that ended, each with the
-    /// bytes that it got; all of them must have landed.
-    fn follow(&mut self, node: &mut Node) -> Vec<(u32, u64)> {
-        let mut ended = Vec::new();
-        while let Some(event) = node.poll_event() {
-            match event {
-                Event::BounceCopy {
-                    inbound,
-                    handle,
-                    from,
-                    offset,
-                    len,
-                } => {
-                    let buffer = &self.bounced[&inbound];
-                    assert!(blocks_of(from, len).all(|block| buffer.contains(&block)));
-                    let to = self.posted.entry(handle).or_default();
-                    to.extend(blocks_of(offset, len));
-                }
-                Event::BounceFree { inbound } => drop(self.bounced.remove(&inbound)),
-                Event::RecvDone {
-                    handle,
-                    len,
-                    bounce,
-                    ..
-                } => {
-                    assert_eq!(bounce, None, "long messages end in their place");
-                    let to = self.posted.remove(&handle).unwrap_or_default();
-                    assert!(blocks_of(0, len).all(|block| to.contains(&block)));
-                    ended.push((handle, len));
-                }
-                _ => {}
-            }
-        }
-        ended
-    }
-}
-
-/// Two nodes of which the second granted the last requests of the first at once.
-fn prompt() -> Pair {
-    prompt_with(Config::default())
-}
-
-fn prompt_with(config: Config) -> Pair {
-    let mut pair = Pair::with(config, 1, true);
-    for handle in 0..PROMPT {
-        pair.message(handle, LEN);
-        pair.settle();
-        assert!(done(&mut pair.a, handle));
-    }
-    while pair.b.poll_event().is_some() {}
-    assert_eq!(pair.a.stats().first_pieces_sent, 0);
-    pair
-}
-
-fn receive(pair: &mut Pair, handle: u32, capacity: u64) {
-    let receive = RecvSpec {
-        handle,
-        source: Source::Any,
-        tag: None,
-        capacity,
-        multi_min: None,
-    };
-    pair.b.post_recv(&receive, pair.now);
-}
+use face::pieces::{prompt, prompt_with, receive, run, run_through, Places, FIRST, LEN, PROMPT};
+use face::{done, node_with, output, Anywhere, Flying, Pair};
+use marline_proto::{Config, DropReason, Held, Node, RecvSpec, Source};
+use marline_wire::{Frame, MsgHead, Packet, Rts, FIRST_PIECE_MAX};
 
 /// The bytes that a request among the packets brings.
 fn first_of(packets: &[Flying]) -> Option<u16> {
@@ -147,50 +33,15 @@ fn payload(packets: &[Flying]) -> u64 {
     packets.iter().map(bytes).sum()
 }
 
-/// Runs both nodes over a network that loses the packets for which `passes` is false; returns the
-/// receives that ended.
-fn run_through(
-    pair: &mut Pair,
-    places: &mut Places,
-    passes: &mut impl FnMut(usize, &Flying) -> bool,
-) -> Vec<(u32, u64)> {
-    let (mut ended, mut idle) = (Vec::new(), 0);
-    while idle < 40 {
-        let deadlines = [&pair.a, &pair.b].map(|node| node.next_deadline().unwrap_or(u64::MAX));
-        let next = deadlines.into_iter().min().unwrap_or(0);
-        pair.now = (pair.now + 20_000).max(next.min(pair.now + 1_000_000));
-        let mut packets = 0;
-        for from in [0, 1] {
-            let (sender, taker) = match from {
-                0 => (&mut pair.a, &mut pair.b),
-                _ => (&mut pair.b, &mut pair.a),
-            };
-            sender.on_poll(pair.now, false);
-            sender.handle_timeouts(pair.now);
-            for packet in output(sender, pair.now, true) {
-                packets += 1;
-                if passes(from, &packet) {
-                    let parsed = Packet::parse(&packet.1, |_| 0).unwrap();
-                    let taken = taker.handle_packet(pair.now, &parsed, packet.1.len(), places);
-                    assert!(matches!(taken, Ok(_) | Err(DropReason::Early)), "{taken:?}");
-                }
-            }
-        }
-        ended.extend(places.follow(&mut pair.b));
-        idle = if packets == 0 { idle + 1 } else { 0 };
-    }
-    ended
-}
-
-fn run(pair: &mut Pair, places: &mut Places) -> Vec<(u32, u64)> {
-    run_through(pair, places, &mut |_, _| true)
-}
-
 /// All that was sent has ended, and nothing is left.
 fn over(pair: &mut Pair, places: &Places, handle: u32) {
     assert!(done(&mut pair.a, handle), "{}", pair.a.describe());
     assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
-    assert!(places.bounced.is_empty());
+    assert!(
+        places.bounced.is_empty() && places.wrong.is_empty(),
+        "{:?}",
+        places.wrong
+    );
 }
 
 /// The request takes one way, and so do the first bytes: without a piece they take three.
@@ -259,10 +110,9 @@ fn an_unexpected_piece_is_held_once() {
     over(&mut pair, &places, 20);
     for handle in 21..21 + PROMPT {
         pair.message(handle, LEN);
-        let packets = output(&mut pair.a, pair.now, true);
-        assert_eq!(first_of(&packets), Some(0));
-        take(&mut pair.b, pair.now, &packets);
-        run(&mut pair, &mut places);
+        pair.settle();
+        assert!(done(&mut pair.a, handle));
+        assert_eq!(pair.a.stats().first_pieces_sent, 1);
     }
     pair.message(40, LEN);
     let packets = output(&mut pair.a, pair.now, true);
@@ -276,7 +126,7 @@ fn windows_have_no_pieces() {
     (20..23).for_each(|handle| pair.message(handle, LEN));
     assert_eq!(run(&mut pair, &mut places).len(), 3);
     assert_eq!(pair.a.stats().first_pieces_sent, 0);
-    pair.send(30, 8);
+    pair.send(30, 40_000);
     pair.message(31, LEN);
     let packets = output(&mut pair.a, pair.now, true);
     assert_eq!(first_of(&packets), Some(0), "behind another message");
@@ -348,7 +198,9 @@ fn late_and_repeated_requests_change_nothing() {
             .handle_packet(pair.now, &packet, bytes.len(), &mut places);
         taken.map(|_| ())
     };
-    let request = packets.iter().position(|p| first_of(&[p.clone()]).is_some());
+    let request = packets
+        .iter()
+        .position(|p| first_of(&[p.clone()]).is_some());
     let request = request.expect("a request");
     for packet in &packets[request + 1..] {
         if payload(std::slice::from_ref(packet)) > 0 {
@@ -399,8 +251,13 @@ fn an_unreceived_piece_is_freed() {
 /// alone.
 #[test]
 fn pieces_need_credit_and_a_peer_that_takes_them() {
-    let (mut pair, mut places) = (prompt(), Places::default());
-    for handle in 20..38 {
+    let config = Config {
+        credit_bytes: 128 << 10,
+        unexpected_bytes: 512 << 10,
+        ..Config::default()
+    };
+    let (mut pair, mut places) = (prompt_with(config), Places::default());
+    for handle in 20..22 {
         pair.send(handle, 60_000);
         run(&mut pair, &mut places);
     }
@@ -437,7 +294,7 @@ fn forged(to: &Node, number: u32, first: u16, total: u64) -> Vec<u8> {
     };
     let rail = face::rail_addr(0, 9, 0, 1_472);
     let request = Frame::Rts(Rts { head, first });
-    let ends = (55, 3, number.into());
+    let ends = (55, 3, u64::from(number) + 1);
     face::hello_packet(to, ends, &[rail], &[request])
 }
 
@@ -458,13 +315,13 @@ fn forged_pieces_stay_within_the_bound() {
         taken.map(|_| ()).map_err(Some)
     };
     let target = node_with(config, 1, 1);
-    for number in 0..100 {
-        assert_eq!(give(&forged(&target, number, FIRST_PIECE_MAX, LEN)), Ok(()));
-    }
-    let short = forged(&target, 100, 448, 65_536);
+    let short = forged(&target, 0, 448, 65_536);
     assert_eq!(give(&short), Err(Some(DropReason::Invalid)));
     for first in [FIRST_PIECE_MAX + 448, 447, u16::MAX] {
-        assert_eq!(give(&forged(&target, 100, first, LEN)), Err(None));
+        assert_eq!(give(&forged(&target, 0, first, LEN)), Err(None));
     }
-    assert_eq!(give(&forged(&target, 100, 448, 448)), Err(None));
+    assert_eq!(give(&forged(&target, 0, 448, 448)), Err(None));
+    let forge = |number| forged(&target, number, FIRST_PIECE_MAX, LEN);
+    let taken = (1..100).filter(|&number| give(&forge(number)).is_ok());
+    assert!(taken.count() > 2);
 }

@@ -2,6 +2,8 @@
 //! `dead_code`.
 #![allow(dead_code)]
 
+pub mod pieces;
+
 use marline_proto::{
     Config, Delivery, DropReason, Event, Landing, LinkAsk, Memory, Node, Pairing, Payload, PeerId,
     RailSpec, RecvSpec, SendSpec, Source, WriteCheck, WrittenSum,

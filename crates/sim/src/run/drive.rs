@@ -439,7 +439,10 @@ impl World {
             };
             let msg = &mut self.truth.msgs[uid as usize];
             if result == Err(DropReason::Early) && msg.awaits_match() && !head {
-                *self.troubles.entry("bytes before their request").or_default() += 1;
+                *self
+                    .troubles
+                    .entry("bytes before their request")
+                    .or_default() += 1;
                 continue;
             }
             let waits = !head && msg.awaits_match() && msg.size() > EAGER_LIMIT;

@@ -4,7 +4,8 @@ use marline_wire::{
     blocks, Ack, AckMasks, Address, AddressError, Advertisement, Data, Eager, Frame, FrameView,
     Grant, GroupPacket, Have, HeadWriter, Header, Hello, HelloFields, MsgHead, Packet, ParseError,
     RailAddr, RailKind, RailList, RailWrites, Read, Rkey, Rts, Versions, Written, ACK_MASKS_MAX,
-    BLOCK_BYTES, FIRST_PIECE_MAX, FLAG_PUT, HELLO_RAIL_BYTES_MAX, RAILS_MAX, RAIL_BYTES_MAX, VERSION,
+    BLOCK_BYTES, FIRST_PIECE_MAX, FLAG_PUT, HELLO_RAIL_BYTES_MAX, RAILS_MAX, RAIL_BYTES_MAX,
+    VERSION,
 };
 use proptest::prelude::*;
 
