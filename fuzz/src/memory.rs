@@ -1,7 +1,9 @@
 //! Memory of an endpoint under test: checks the ownership of the bytes at every write.
 
 use marline_checksum::{sum, Algorithm};
-use marline_proto::{Landing, Memory, Payload, PutEnd, RecvSpec, Source, WriteCheck, WrittenSum};
+use marline_proto::{
+    Event, Landing, Memory, Payload, PutEnd, RecvSpec, Source, WriteCheck, WrittenSum,
+};
 use std::collections::BTreeMap;
 
 /// The specification of a receive for a claimed message.
@@ -81,22 +83,29 @@ impl Memories {
         assert!(bytes.is_some_and(|b| b.len() as u64 >= len));
     }
 
-    /// Copies bytes of a first piece from a bounce buffer to the receive that matched it.
-    pub fn copy_bounced(
-        &mut self,
-        inbound: u64,
-        from: u64,
-        (handle, offset, len): (u32, u64, u64),
-    ) {
-        let all = &self.bounces[&inbound];
-        let bytes = all[from as usize..(from + len) as usize].to_vec();
-        let copy = bytes.len();
-        let landing = Landing::Posted {
-            handle,
-            offset,
-            copy,
-        };
-        self.write(&landing, &bytes);
+    /// Copies bytes of a first piece from a bounce buffer to the receive that matched it, or frees
+    /// a bounce buffer.
+    pub fn on_bounce(&mut self, event: &Event) {
+        match *event {
+            Event::BounceCopy {
+                inbound,
+                handle,
+                from,
+                offset,
+                len,
+            } => {
+                let bytes = self.bounces[&inbound][from as usize..][..len as usize].to_vec();
+                let copy = bytes.len();
+                let landing = Landing::Posted {
+                    handle,
+                    offset,
+                    copy,
+                };
+                self.write(&landing, &bytes);
+            }
+            Event::BounceFree { inbound } => drop(self.bounces.remove(&inbound)),
+            _ => {}
+        }
     }
 
     /// Stores the end of a remote write.

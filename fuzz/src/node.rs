@@ -369,14 +369,9 @@ impl Bench {
                     }
                 }
                 Event::PutEnd(end) => self.memory.show_end(&end),
-                Event::BounceCopy {
-                    inbound,
-                    handle,
-                    from,
-                    offset,
-                    len,
-                } => (self.memory).copy_bounced(inbound, from, (handle, offset, len)),
-                Event::BounceFree { inbound } => drop(self.memory.bounces.remove(&inbound)),
+                Event::BounceCopy { .. } | Event::BounceFree { .. } => {
+                    self.memory.on_bounce(&event)
+                }
                 Event::ReadAsked {
                     peer,
                     number,

@@ -29,8 +29,6 @@ const ALARM_NS: u64 = 100_000;
 const BLOCKED_NS: u64 = 20_000;
 /// Clock step per reading while a close waits.
 const CLOSE_LOOK_NS: u64 = 50_000_000;
-/// Longest message whose bytes need no grant and no request.
-const EAGER_LIMIT: u64 = 65_536;
 /// Longest time by which a sleep exceeds the request.
 const SLACK_NS: u64 = 50_000;
 
@@ -395,10 +393,7 @@ impl World {
         if heard && self.eps.get(src as usize).is_some_and(|there| !there.alive) {
             self.eps[e as usize].last_words.insert(src, self.now);
         }
-        if !matches!(
-            result,
-            Ok(()) | Err(CorruptPayload | Early | NoMemory | Unwritten)
-        ) {
+        if !heard || result == Err(Duplicate) {
             return;
         }
         let packet_of = (src, header.path, header.number);
@@ -423,11 +418,7 @@ impl World {
                 Frame::Data(f) if f.flags & FLAG_READ_REPLY == 0 => {
                     (f.number, f.offset, Some(f.sum), false, f.flags)
                 }
-                Frame::Rts(f) => {
-                    let brings = u64::from(f.first > 0 && taken);
-                    *self.troubles.entry("request with bytes").or_default() += brings;
-                    (f.head.number, 0, None, true, 0)
-                }
+                Frame::Rts(f) => (f.head.number, 0, None, true, self.request_came(&f, taken)),
                 Frame::Written(w) => {
                     self.land_written((e, src), &packet.header, &w, taken);
                     continue;
@@ -438,16 +429,12 @@ impl World {
                 return self.broken(e, format!("took message {number} of {src}: never sent"));
             };
             let msg = &mut self.truth.msgs[uid as usize];
-            if result == Err(DropReason::Early) && msg.awaits_match() && !head {
-                *self
-                    .troubles
-                    .entry("bytes before their request")
-                    .or_default() += 1;
+            let unmatched = !head && msg.awaits_match();
+            msg.head_seen |= head;
+            if unmatched && self.is_early(uid, result) {
                 continue;
             }
-            let waits = !head && msg.awaits_match() && msg.size() > EAGER_LIMIT;
-            msg.head_seen |= head;
-            *self.troubles.entry("first bytes held").or_default() += u64::from(waits);
+            let msg = &mut self.truth.msgs[uid as usize];
             // (The bytes of an eager remote write may come before its place is known.)
             let closed = |put: Put| put.asked && !put.open;
             if msg.put.is_some() && flags & FLAG_PUT != 0 {
