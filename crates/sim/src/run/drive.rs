@@ -386,10 +386,8 @@ impl World {
         }
         use DropReason::{CorruptPayload, Duplicate, Early, NoMemory, Unwritten};
         // Every genuine packet of the peer is a sign of life, even if it is late or useless.
-        let heard = matches!(
-            result,
-            Ok(()) | Err(CorruptPayload | Duplicate | Early | NoMemory | Unwritten)
-        );
+        let useless = [CorruptPayload, Duplicate, Early, NoMemory, Unwritten];
+        let heard = result.err().is_none_or(|why| useless.contains(&why));
         if heard && self.eps.get(src as usize).is_some_and(|there| !there.alive) {
             self.eps[e as usize].last_words.insert(src, self.now);
         }
@@ -428,13 +426,11 @@ impl World {
             let Some(uid) = self.truth.find(src, e, number) else {
                 return self.broken(e, format!("took message {number} of {src}: never sent"));
             };
-            let msg = &mut self.truth.msgs[uid as usize];
-            let unmatched = !head && msg.awaits_match();
-            msg.head_seen |= head;
-            if unmatched && self.is_early(uid, result) {
+            if !head && self.is_early(uid, result) {
                 continue;
             }
             let msg = &mut self.truth.msgs[uid as usize];
+            msg.head_seen |= head;
             // (The bytes of an eager remote write may come before its place is known.)
             let closed = |put: Put| put.asked && !put.open;
             if msg.put.is_some() && flags & FLAG_PUT != 0 {

@@ -15,16 +15,19 @@ impl World {
         0
     }
 
-    /// Counts a fragment of a message that no receive has matched. Returns whether the node dropped
-    /// it: it came before its request, or without room.
+    /// Counts a fragment of a long message that no receive has matched. Returns whether the node
+    /// dropped it: it came before its request, or without room.
     pub(crate) fn is_early(&mut self, uid: u32, result: Result<(), DropReason>) -> bool {
+        let msg = &self.truth.msgs[uid as usize];
+        if !msg.awaits_match() || msg.size() <= EAGER_LIMIT {
+            return false;
+        }
         let early = result == Err(DropReason::Early);
-        let long = self.truth.msgs[uid as usize].size() > EAGER_LIMIT;
         let kind = match early {
             true => "bytes before their request",
             false => "first bytes held",
         };
-        *self.troubles.entry(kind).or_default() += u64::from(early || long);
+        *self.troubles.entry(kind).or_default() += 1;
         early
     }
 }
