@@ -40,7 +40,10 @@ impl Incoming {
             return Ok(None);
         }
         let credited = conn.had_credit_for(number) || ctx.cfg.errs(Mutation::TrustCredit);
-        if !credited || f.total > EAGER_LIMIT {
+        if !credited {
+            return Err(DropReason::Invalid);
+        }
+        if f.total > EAGER_LIMIT {
             return Err(f.unasked(ctx.cfg));
         }
         let cost = Credit::cost(f.total);

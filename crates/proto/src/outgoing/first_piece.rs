@@ -9,6 +9,7 @@ use crate::outgoing::sends::Outgoing;
 use crate::state::conn::Conn;
 use crate::state::first_piece::{piece_len, EAGER_LIMIT};
 use crate::state::transfer::SendXfer;
+use marline_wire::RailWrites;
 
 impl Outgoing {
     /// Bytes of a message that leave behind its request on path `at`; 0: none. Messages in windows
@@ -27,7 +28,9 @@ impl Outgoing {
         let Some(send) = self.table.get(key) else {
             return 0;
         };
-        let plain = !send.waits && !send.is_put() && send.advertised.is_none();
+        // Where rails write to places named by keys, the receiver poisons the place first.
+        let keyed = conn.paths.iter().any(|p| p.to.writes == RailWrites::Keyed);
+        let plain = !keyed && !send.waits && !send.is_put() && send.advertised.is_none();
         if !plain || send.head.total <= EAGER_LIMIT {
             return 0;
         }
