@@ -4,9 +4,9 @@
 use crate::face;
 
 use face::pieces::{prompt, prompt_with, receive, run, run_through, Places, FIRST, LEN, PROMPT};
-use face::{done, node_with, output, Anywhere, Flying, Pair};
+use face::{done, node_of, node_with, output, specs, Anywhere, Flying, Pair};
 use marline_proto::{Config, DropReason, Held, Node, RecvSpec, Source};
-use marline_wire::{Frame, MsgHead, Packet, Rts, FIRST_PIECE_MAX};
+use marline_wire::{Data, Frame, MsgHead, Packet, RailWrites, Rts, FIRST_PIECE_MAX};
 
 /// The bytes that a request among the packets brings.
 fn first_of(packets: &[Flying]) -> Option<u16> {
@@ -324,4 +324,42 @@ fn forged_pieces_stay_within_the_bound() {
     let forge = |number| forged(&target, number, FIRST_PIECE_MAX, LEN);
     let taken = (1..100).filter(|&number| give(&forge(number)).is_ok());
     assert!(taken.count() > 2);
+}
+
+/// A fragment of a message beyond the credit did not overtake its request: it is forged.
+#[test]
+fn a_fragment_beyond_the_credit_is_not_early() {
+    for (number, why) in [(1, DropReason::Early), (1 << 30, DropReason::Invalid)] {
+        let mut node = node_with(Config::default(), 1, 1);
+        let data = Frame::Data(Data {
+            number,
+            flags: 0,
+            offset: 0,
+            total: LEN,
+            len: 448,
+            sum: 0,
+        });
+        let rail = face::rail_addr(0, 9, 0, 1_472);
+        let bytes = face::hello_packet(&node, (55, 3, 0), &[rail], &[data]);
+        let packet = Packet::parse(&bytes, |_| 0).unwrap();
+        let taken = node.handle_packet(1_000_000, &packet, bytes.len(), &mut Anywhere);
+        assert_eq!(taken, Err(why));
+    }
+}
+
+/// Rails that write by key get memory whose bytes were changed first: no piece may be there.
+#[test]
+fn rails_that_write_by_key_get_no_pieces() {
+    let nodes = [1, 2].map(|host| {
+        let mut rails = specs(host, 1, 1_472);
+        rails[0].addr.writes = RailWrites::Keyed;
+        node_of(Config::default(), host, rails)
+    });
+    let mut pair = Pair::of(nodes, true);
+    for handle in 0..2 * PROMPT {
+        pair.message(handle, LEN);
+        pair.settle();
+        assert!(done(&mut pair.a, handle));
+    }
+    assert_eq!(pair.a.stats().first_pieces_sent, 0);
 }
