@@ -15,17 +15,17 @@ impl Outgoing {
     /// Bytes of a message that leave behind its request on path `at`; 0: none. Messages in windows
     /// wait for their grants, since unasked pieces would fill the peer's sockets.
     pub(super) fn first_piece(&self, cfg: &Config, conn: &Conn, at: usize, key: Key) -> u16 {
-        let (session, path, tx) = (&conn.session, &conn.paths[at], &conn.tx);
+        let (session, tx) = (&conn.session, &conn.tx);
         // Bytes that leave a native rail count as arrived, even before their request.
         let taken = cfg.takes_first_pieces() && cfg.native_rails == 0 && session.first_pieces;
         let alone = tx.queue.len() == 1 && tx.bulk.is_empty() && tx.rendezvous.is_empty();
         let prompt = cfg
             .first_pieces
-            .is_some_and(|least| tx.promptness.is_prompt(least));
+            .is_some_and(|least| session.promptness.is_prompt(least));
         if !taken || !alone || !prompt || !session.needs_no_hello() {
             return 0;
         }
-        let Some(send) = self.table.get(key) else {
+        let (Some(send), Some(path)) = (self.table.get(key), conn.paths.get(at)) else {
             return 0;
         };
         // Where rails write to places named by keys, the receiver poisons the place first.
@@ -61,7 +61,7 @@ impl Outgoing {
         if let Some(send) = self.table.get(key).filter(first) {
             let waited_ns = now.saturating_sub(send.asked_ns);
             let srtt_ns = conn.paths.get(at).map_or(0, |path| path.rtt.srtt_ns());
-            conn.tx.promptness.note(waited_ns, srtt_ns);
+            conn.session.promptness.note(waited_ns, srtt_ns);
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::base::config::Config;
 use crate::base::evidence::Evidence;
 use crate::state::address_validation::AddressValidation;
 use crate::state::descheduled::Verdicts;
+use crate::state::first_piece::Promptness;
 use alloc::vec::Vec;
 use marline_wire::{
     Frame, FrameView, Hello, Packet, RailAddr, FIRST_ALGORITHM, SLOT_UNKNOWN, VERSION,
@@ -35,6 +36,8 @@ pub struct Session {
     pub eager_puts: bool,
     /// The peer takes first bytes with requests; known after its HELLO.
     pub first_pieces: bool,
+    /// How soon the peer granted the last requests.
+    pub promptness: Promptness,
     pub hello_acked: bool,
     /// The peer has challenged this endpoint, and has not acknowledged the response: it may forget
     /// this endpoint, and needs HELLO then.
@@ -72,6 +75,7 @@ impl Default for Session {
             algorithms: 0,
             eager_puts: false,
             first_pieces: false,
+            promptness: Promptness::default(),
             hello_acked: false,
             challenged: false,
             validates: false,

@@ -2,7 +2,6 @@
 
 use crate::base::blocks::BlockSet;
 use crate::base::slab::Key;
-use crate::state::first_piece::Promptness;
 use crate::state::resends::Resends;
 use crate::state::sent_packets::FrameRef;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -20,8 +19,6 @@ pub struct SendSide {
     /// Messages that wait for grants or, as eager remote writes, for their answers; and answers to
     /// the peer's READs, by number.
     pub rendezvous: BTreeMap<u32, Key>,
-    /// How soon the peer granted the last requests.
-    pub promptness: Promptness,
     pub replies: BTreeMap<u32, Key>,
 }
 

@@ -397,7 +397,7 @@ fn hello_rails_and_addresses_are_as_documented() {
             ("token", 0x1112_1314),
             ("epoch", 0x4142_4344),
             ("algorithm", 3),
-            ("reliable", 3),
+            ("reliable", 7),
             ("refused", 1),
             ("algorithms", 0x5152_5354),
             ("credit", value("credit")),
