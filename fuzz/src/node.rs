@@ -398,13 +398,10 @@ impl Bench {
                 Event::Copy { .. } | Event::PullWanted { .. } | Event::Pulled { .. }
                 | Event::PeerOver { .. } | Event::PeerDead { .. } | Event::PathChanged { .. }
                 | Event::PathSuspect { .. } | Event::Resumed { .. }
-                | Event::AlgorithmAgreed { .. }
-                | Event::PathCorrupts { .. }
+                | Event::AlgorithmAgreed { .. } | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } | Event::PathRerouted { .. } | Event::PeerMet { .. }
-                | Event::UnknownRailKind { .. }
-                | Event::PeerMismatch { .. }
-                | Event::PeerVersions { .. }
-                | Event::PeerUnreachable { .. } => {}
+                | Event::UnknownRailKind { .. } | Event::PeerMismatch { .. }
+                | Event::PeerVersions { .. } | Event::PeerUnreachable { .. } => {}
                 Event::PeerLeft { peer } => self.node.forget(peer),
             }
         }

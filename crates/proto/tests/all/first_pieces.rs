@@ -200,7 +200,7 @@ fn late_and_repeated_requests_change_nothing() {
     };
     let request = packets
         .iter()
-        .position(|p| first_of(&[p.clone()]).is_some());
+        .position(|p| first_of(std::slice::from_ref(p)).is_some());
     let request = request.expect("a request");
     for packet in &packets[request + 1..] {
         if payload(std::slice::from_ref(packet)) > 0 {

@@ -20,7 +20,7 @@ pub struct Places {
     posted: BTreeMap<u32, BTreeSet<u64>>,
     /// By inbound message.
     pub bounced: BTreeMap<u64, BTreeSet<u64>>,
-    /// What went wrong.
+    /// Errors seen.
     pub wrong: Vec<&'static str>,
 }
 

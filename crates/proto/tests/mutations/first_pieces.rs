@@ -55,7 +55,7 @@ fn a_piece_without_charge_is_noticed() {
     }
 }
 
-/// What goes wrong with a message whose second fragment is lost; its receive is posted `late` or
+/// The errors seen in a message whose second fragment is lost; its receive is posted `late` or
 /// before it.
 fn wrong_after_a_loss(mutation: Option<Mutation>, late: bool) -> Vec<&'static str> {
     let (mut pair, mut places) = (prompt_with(config(mutation)), Places::default());
