@@ -84,16 +84,15 @@ space:
 	scripts/check-space $(TARGET)
 
 test-cargo: deps check-aarch64 test-aarch64
-	cargo test --workspace --locked
-	$(MAKE) mutations
+	cargo test --workspace --locked --lib --bins --tests $(MISTAKES)
 
-# The simulator notices each deliberate mistake, and plays the
-# super-pipeline on a model of a machine: one build with the features of both.
+# With these features the simulator can make deliberate mistakes, which its tests must notice, and
+# play the super-pipeline on a model of a machine. One build has both and all other tests.
+MISTAKES := --features marline-sim/mutation,marline-sim/staged
 mutations:
-	cargo test --profile quick --locked -p marline-sim -p marline-proto \
-		--features marline-sim/mutation,marline-sim/staged --test mutations
+	cargo test --profile quick --locked -p marline-sim -p marline-proto $(MISTAKES) --test mutations
 
-# Everything compiles for aarch64, without warnings.
+# The libraries that users get compile for aarch64, without warnings.
 check-aarch64:
 	scripts/aarch64 check $(TARGET)/aarch64
 
@@ -107,7 +106,7 @@ eager: EXAMPLES := -p marline-engine -p marline-strangers --lib --bins --example
 eager: build
 
 test-e2e: deps eager programs
-	$(subst -m pytest,scripts/e2e,$(PYTEST)) tests/e2e -m "not soak and not packages and not old"
+	$(subst -m pytest,scripts/e2e,$(PYTEST)) tests/e2e --cover -m "not soak and not packages and not old"
 
 # Jobs in which half of the ranks load the library of another revision.
 OLD ?= HEAD

@@ -2,6 +2,7 @@
 
 Piecewise: `pytest tests/e2e -k mpich`, `-k faults`, `-k "drop and intel"`; `--provider tcp` runs
 the same tests over the MPIs' own TCP: what a test expects of the world rather than of Marline.
+`--cover` runs each value of each parameter, not all combinations.
 """
 
 import fcntl
@@ -11,11 +12,21 @@ import shutil
 
 import pytest
 
+import cover
 import lab as labs
 
 
 def pytest_addoption(parser):
     parser.addoption("--provider", default="marline", choices=["marline", "tcp"])
+    parser.addoption("--cover", action="store_true", help="each value of each parameter, not all "
+                     "combinations")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--cover"):
+        items[:], left = cover.split(items)
+        config.hook.pytest_deselected(items=left)
 
 
 def pytest_sessionstart(session):
