@@ -24,7 +24,7 @@ const LOOK_AHEAD: usize = 8;
 
 /// If a message has at most this many bytes left, acks wait to go with its end: the longest eager
 /// message, two super-packets, leaves within tens of microseconds.
-const PIGGYBACK_MAX: u64 = 2 * PACKET_MAX as u64;
+pub(super) const PIGGYBACK_MAX: u64 = 2 * PACKET_MAX as u64;
 
 impl Outgoing {
     /// The path on which the next batch of bulk arrives first; `None`: wait for that path's
@@ -72,19 +72,21 @@ impl Outgoing {
         product_over(queued, NS_PER_S, rate.max(1))
     }
 
-    /// The path of small packets, if one eager message is all there is to send. On another path the
-    /// message and the acks could not share a packet, and measured rates do not show on which path
-    /// a single message arrives first.
+    /// The path of small packets, if one eager message is all there is to send, or for the first
+    /// piece of a message, which must not overtake its request. On another path the message and the
+    /// acks could not share a packet, and measured rates do not show on which path a single message
+    /// arrives first.
     fn lone_path(&self, full: u32, conn: &Conn) -> Option<usize> {
         let mut waiting = conn.tx.bulk.iter().chain(&conn.tx.queue);
         let send = self.table.get(*waiting.next()?)?;
-        if waiting.next().is_some() {
+        let asks = send.kind == SendKind::Rendezvous && !send.granted;
+        if waiting.next().is_some() && !asks {
             return None;
         }
         let left = match send.kind {
             SendKind::Queued => send.head.total,
-            SendKind::Eager => send.upto.saturating_sub(send.next),
-            SendKind::Rendezvous | SendKind::Reply => return None,
+            SendKind::Rendezvous | SendKind::Reply if !asks => return None,
+            _ => send.upto.saturating_sub(send.next),
         };
         let at = conn.small_path(None, false, full)?;
         let path = &conn.paths[at];
