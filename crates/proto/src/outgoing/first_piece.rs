@@ -46,12 +46,13 @@ impl Outgoing {
         }
     }
 
-    /// Queues the first piece of a message behind its request.
-    pub(super) fn send_first(&mut self, conn: &mut Conn, key: Key, first: u16) {
+    /// Queues the first piece of a message behind its request, for the same path `at`.
+    pub(super) fn send_first(&mut self, conn: &mut Conn, at: usize, key: Key, first: u16) {
         let Some(send) = self.table.get_mut(key).filter(|_| first > 0) else {
             return;
         };
         (send.first, send.upto, send.in_bulk) = (first, first.into(), true);
+        send.first_at = at as u8;
         conn.tx.bulk.push_back(key);
     }
 

@@ -169,7 +169,7 @@ impl Outgoing {
         self.start(ctx, key, SendKind::Rendezvous);
         self.table.get_mut(key)?.asked_ns = now;
         conn.tx.rendezvous.insert(head.number, key);
-        self.send_first(conn, key, first);
+        self.send_first(conn, at, key, first);
         ctx.stats.first_pieces_sent += (first > 0) as u64;
         Some(first.into())
     }

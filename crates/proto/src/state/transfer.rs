@@ -44,8 +44,9 @@ pub struct SendXfer {
     pub in_bulk: bool,
     /// The payload, however short, waits until the receiver requests it.
     pub waits: bool,
-    /// Bytes that leave with the request, before the grant.
+    /// Bytes that leave with the request, before the grant, and the path of both.
     pub first: u16,
+    pub first_at: u8,
     /// When the request left first.
     pub asked_ns: u64,
     /// The local rail whose rkey was advertised, and how many segments were advertised.
@@ -141,6 +142,7 @@ pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind)
         in_bulk: false,
         waits: false,
         first: 0,
+        first_at: 0,
         asked_ns: 0,
         advertised: None,
         keys: None,
