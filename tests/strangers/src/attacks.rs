@@ -2,7 +2,8 @@
 
 use crate::forge::{Names, Rails, Tag};
 use marline_wire::{
-    DirectHead, Frame, Hello, MsgHead, Read, Rts, DIRECT_HEAD_LEN, FLAG_PUT, FLAG_RPC,
+    DirectHead, Frame, Hello, MsgHead, Read, Rts, DIRECT_HEAD_LEN, FIRST_PIECE_MAX, FLAG_PUT,
+    FLAG_RPC,
 };
 
 /// Requests in one packet: together with a HELLO they fit the smallest common MTU.
@@ -120,6 +121,7 @@ impl Attack {
                 .map(|at| {
                     Frame::Rts(Rts {
                         head: head(REQUESTS * n + at),
+                        first: FIRST_PIECE_MAX,
                     })
                 })
                 .map(|frame| (frame, &[][..]))
@@ -130,6 +132,7 @@ impl Attack {
                     tag: key,
                     ..head(n)
                 },
+                first: 0,
             })),
             Attack::Call => {
                 let call = MsgHead {

@@ -132,6 +132,7 @@ impl Stranger {
             algorithms: 1 << FIRST_ALGORITHM,
             reliable: true,
             eager_puts: true,
+            first_pieces: true,
             refused: false,
             credit: CREDIT,
             revision: self.revision,
@@ -190,7 +191,7 @@ pub fn rts(number: u32, total: u64) -> (Frame, &'static [u8]) {
         data: 0,
         total,
     };
-    (Frame::Rts(Rts { head }), &[])
+    (Frame::Rts(Rts { head, first: 0 }), &[])
 }
 
 /// Both words of the answers to calls in a datagram.

@@ -150,6 +150,7 @@ mod tests {
             algorithms: known,
             reliable: true,
             eager_puts: false,
+            first_pieces: false,
             refused: false,
             credit: 0,
             revision: 0,

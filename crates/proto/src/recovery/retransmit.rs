@@ -34,7 +34,8 @@ impl Outgoing {
                 }
                 FrameRef::Rts(key) => match self.get(key) {
                     Some(send) if !send.granted => {
-                        let rts = Frame::Rts(Rts { head: send.head });
+                        let (head, first) = (send.head, send.first);
+                        let rts = Frame::Rts(Rts { head, first });
                         let fits = b.control(&rts, Some(entry.frame));
                         conn.count_resent(entry.path as usize, entry.why, fits);
                         fits

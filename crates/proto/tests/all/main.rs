@@ -10,6 +10,7 @@ mod departed;
 mod descheduled;
 mod eager_puts;
 mod first_contact;
+mod first_pieces;
 mod grants;
 mod idle;
 mod many_rails;

@@ -2,6 +2,8 @@
 //! `dead_code`.
 #![allow(dead_code)]
 
+pub mod pieces;
+
 use marline_proto::{
     Config, Delivery, DropReason, Event, Landing, LinkAsk, Memory, Node, Pairing, Payload, PeerId,
     RailSpec, RecvSpec, SendSpec, Source, WriteCheck, WrittenSum,
@@ -155,7 +157,8 @@ pub fn take(node: &mut Node, now: u64, packets: &[Flying]) {
         let packet = Packet::parse(bytes, |_| 0).unwrap();
         let taken = node.handle_packet(now, &packet, bytes.len(), &mut Anywhere);
         // BYE is sent three times; packets that find no memory are retransmitted.
-        let fine = matches!(taken, Ok(_) | Err(DropReason::Gone | DropReason::NoMemory));
+        use DropReason::{Early, Gone, NoMemory};
+        let fine = matches!(taken, Ok(_) | Err(Gone | NoMemory | Early));
         assert!(fine, "{taken:?}");
     }
 }
@@ -366,6 +369,7 @@ pub fn hello_packet(
         algorithms: 1 << FIRST_ALGORITHM,
         reliable: true,
         eager_puts: true,
+        first_pieces: true,
         refused: false,
         credit: 1 << 20,
         revision: 0,

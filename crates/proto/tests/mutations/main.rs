@@ -3,6 +3,7 @@
 #[path = "../face/mod.rs"]
 mod face;
 
+mod first_pieces;
 mod pair;
 mod partial;
 mod siblings;
