@@ -249,7 +249,8 @@ fn the_host_that_others_lost_is_the_one_to_look_at() {
         ..job()
     };
     let said = reported(&f);
-    let first = "fault: all processes that fell silent were on n18, or silent to n18 only => host n18: its power";
+    let first = "fault: all processes that fell silent were on n18, or silent to n18 only => \
+                 host n18: its power";
     assert!(said[0].starts_with(first), "{said:?}");
     assert_eq!(
         said.iter().filter(|text| text.contains(" => ")).count(),
