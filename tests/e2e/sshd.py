@@ -38,7 +38,7 @@ Host *
 class Ssh:
     """Servers on all hosts of a lab. `names` are names of hosts with addresses: each of them has a known
     key, unless its name is `unknown` (none), or `changed` (another one). `hidden` is a folder that the
-    lab's last host does not have for those who come by ssh."""
+    lab's last host does not have in sessions by ssh."""
 
     def __init__(self, lab, place, names, hidden):
         self.lab, self.place, self.names, self.hidden, self.servers = lab, place, names, hidden, []

@@ -77,7 +77,7 @@ impl Page {
         all
     }
 
-    /// A finding on ports whose other ends are no one partner's: one aggregator alone carries.
+    /// A finding on ports with several LACP partners, or none: one aggregator alone carries.
     fn apart(&self, name: &str) -> Option<Finding> {
         let mut aggregators: BTreeMap<&str, Vec<&Port>> = BTreeMap::new();
         for port in self.ports.iter().filter(|port| port.up) {

@@ -14,7 +14,7 @@ pub struct By {
 /// Options of ssh: no question may wait for a person, and no dead host for minutes.
 const SSH: &str = "ssh -o BatchMode=yes -o ConnectTimeout=5 {host}";
 const SRUN: &str = "srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist={host}";
-/// The option of ssh that a person at a terminal does without.
+/// The option of ssh that forbids questions, which a person can answer.
 const NO_QUESTIONS: &str = "-o BatchMode=yes ";
 /// Exit status of ssh when it does not reach the host.
 const SSH_FAILED: i32 = 255;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn ssh_says_whom_it_does_not_trust() {
+    fn hosts_that_ssh_does_not_enter_are_named() {
         let said = |words: &str| {
             let failure = Failure::Ended(Some(SSH_FAILED), words.to_owned());
             text(&[by(None, false).failed("n7", &failure)]).replace("\n  ", " ")

@@ -51,7 +51,7 @@ fn fault(text: String, look_at: Option<String>) -> Finding {
     }
 }
 
-/// The sentence on the host that all processes share that fell silent to each other.
+/// The sentence on a host that was cut off from the others.
 fn cut_off(f: &Facts) -> Option<Finding> {
     let host = f.cut_off.as_ref()?;
     let text = format!("all processes that fell silent were on {host}, or silent to {host} only");
