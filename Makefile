@@ -8,7 +8,7 @@ PROFILE ?= release
 # Three tests at once: most of them wait for a fault to begin or to end.
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini -n 3 --dist worksteal
 
-.PHONY: test-packages test-old portable deb rpm wheel dist recipes install uninstall deps build guided programs eager demo test space test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
+.PHONY: test-packages test-old pictures portable deb rpm wheel dist recipes install uninstall deps build guided programs eager demo test space test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
 	bench-blackhole bench-gap bench-unlike bench-auth bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma \
 	detect mutations soak-seeds lint fuzz clean \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
@@ -107,6 +107,11 @@ eager: build
 
 test-e2e: deps eager programs
 	$(subst -m pytest,scripts/e2e,$(PYTEST)) tests/e2e --cover -m "not soak and not packages and not old"
+
+# The pictures of a report and of `marline top` in the documents.
+pictures: deps build programs
+	scripts/install-deps packages
+	MARLINE_PICTURES_DIR=$(CURDIR)/docs $(subst -n 3 --dist worksteal,,$(PYTEST)) tests/e2e/test_pictures.py
 
 # Jobs in which half of the ranks load the library of another revision.
 OLD ?= HEAD

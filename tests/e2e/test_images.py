@@ -13,13 +13,15 @@ from test_packages import carried, package, run
 pytestmark = pytest.mark.packages
 RECIPES = labs.ROOT / "packaging" / "container"
 BASE = "docker.io/library/debian:12-slim"
-# Everything of podman stays below one directory. crun needs cgroups of one version, and limits of
-# its own would need CAP_SYS_RESOURCE.
+# Everything of podman stays below one directory, whose path is longer than podman takes for its state.
+# crun needs cgroups of one version, and limits of its own would need CAP_SYS_RESOURCE.
 APART = """
 set -e
 mount -t cgroup2 none /sys/fs/cgroup
+mkdir -p {place}/run
+mount --bind {place}/run /mnt
 export CONTAINERS_CONF={place}/containers.conf
-p() {{ podman --root={place}/storage --runroot={place}/run --cgroup-manager=cgroupfs "$@"; }}
+p() {{ podman --root={place}/storage --runroot=/mnt --cgroup-manager=cgroupfs "$@"; }}
 {script}
 """
 

@@ -14,6 +14,8 @@ pub struct By {
 /// Options of ssh: no question may wait for a person, and no dead host for minutes.
 const SSH: &str = "ssh -o BatchMode=yes -o ConnectTimeout=5 {host}";
 const SRUN: &str = "srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist={host}";
+/// The option of ssh that forbids questions, which a person can answer.
+const NO_QUESTIONS: &str = "-o BatchMode=yes ";
 /// Exit status of ssh when it does not reach the host.
 const SSH_FAILED: i32 = 255;
 /// Exit statuses of shells for a command that is missing or cannot be executed.
@@ -67,6 +69,7 @@ impl By {
     pub fn failed(&self, host: &str, failure: &Failure) -> Finding {
         let (marline, program) = (&self.marline, self.program());
         let by = format!("{} true", self.words.join(" ").replace("{host}", host));
+        let by = by.replace(NO_QUESTIONS, "");
         let last = |said: &str| said.lines().last().unwrap_or_default().trim().to_owned();
         let finding = match failure {
             Failure::NotStarted(why) => {
@@ -83,9 +86,11 @@ impl By {
                     .mend("install it there, or name its path: --marline PATH")
             }
             Failure::Ended(Some(SSH_FAILED), said) => {
-                Finding::broken(format!("cannot be reached by {program}"))
-                    .because(last(said))
-                    .mend(by)
+                not_let_in(host, said, &by).unwrap_or_else(|| {
+                    Finding::broken(format!("cannot be reached by {program}"))
+                        .because(last(said))
+                        .mend(by)
+                })
             }
             Failure::Ended(status, said) => {
                 let status = status.map_or("a signal".to_owned(), |s| format!("status {s}"));
@@ -105,6 +110,26 @@ impl By {
         };
         finding.on(host)
     }
+}
+
+/// The finding for a host that ssh reaches, but does not trust or is not trusted by. `by` is the
+/// command for a person.
+fn not_let_in(host: &str, said: &str, by: &str) -> Option<Finding> {
+    let has = |words: &str| said.lines().find(|line| line.contains(words));
+    if has("HOST IDENTIFICATION HAS CHANGED").is_some() {
+        let forget = has("ssh-keygen -f").map(|line| line.trim().to_owned());
+        let forget = forget.unwrap_or_else(|| format!("ssh-keygen -R {host}"));
+        let finding = Finding::broken("ssh gets another host key than the known one")
+            .because("the host was installed anew, or another one answers in its place");
+        return Some(finding.mend(format!("{forget}    # if the new key is right\n{by}")));
+    }
+    if has("Host key verification failed").is_some() {
+        let finding = Finding::broken("ssh does not know the host's key");
+        return Some(finding.mend(format!("{by}    # and compare the fingerprint")));
+    }
+    let refused = has("Permission denied (")?;
+    let finding = Finding::broken("the host refuses the login").because(refused.trim());
+    Some(finding.mend(format!("ssh-copy-id {host}")))
 }
 
 /// Returns whether a launching program ended since the command is missing.
@@ -193,5 +218,34 @@ mod tests {
         assert!(said(Failure::Silent(String::new())).contains("gives no answer"));
         assert!(said(Failure::Other("x".into())).contains("another version"));
         assert!(said(Failure::NotStarted("no ssh".into())).contains("no ssh"));
+    }
+
+    #[test]
+    fn hosts_that_ssh_does_not_enter_are_named() {
+        let said = |words: &str| {
+            let failure = Failure::Ended(Some(SSH_FAILED), words.to_owned());
+            text(&[by(None, false).failed("n7", &failure)]).replace("\n  ", " ")
+        };
+        let by_hand = "ssh -o ConnectTimeout=5 n7 true";
+        let unknown = said("Host key verification failed.");
+        assert!(
+            unknown.contains("ssh does not know the host's key"),
+            "{unknown}"
+        );
+        assert!(unknown.contains(by_hand), "{unknown}");
+        let forget = "ssh-keygen -f \"/k\" -R \"n7\"";
+        let changed = said(&format!(
+            "@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @\n  remove with:\n  {forget}\n\
+             Host key verification failed."
+        ));
+        for words in ["another host key than the known", forget, by_hand] {
+            assert!(changed.contains(words), "{changed}");
+        }
+        let refused = said("root@n7: Permission denied (publickey).");
+        assert!(
+            refused.contains("n7: the host refuses the login: root@n7: Permission"),
+            "{refused}"
+        );
+        assert!(refused.contains("ssh-copy-id n7"), "{refused}");
     }
 }

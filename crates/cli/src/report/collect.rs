@@ -10,7 +10,7 @@ use crate::stats::averages::means;
 use crate::stats::jobs::Job;
 use marline_checksum::Algorithm;
 use marline_engine::stats::dead::DeadPeer;
-use marline_engine::stats::events::{Event, Kind};
+use marline_engine::stats::events::{Event, Kind, Reason};
 use marline_engine::stats::outages::{self, by_endpoint, by_place, rail_name};
 use marline_engine::stats::rows::{JobPage, PathRow, PathState, PeerRow, PeerState};
 use marline_engine::stats::summary::{RailSummary, Summary};
@@ -51,6 +51,7 @@ pub fn facts(job: &Job) -> Facts {
         given_up,
         damaged,
         dead_peers: s.dead.iter().map(dead).collect(),
+        cut_off: cut_off(&pages),
         pairs,
         pairs_all,
         talkers: talkers(&pages),
@@ -167,6 +168,30 @@ fn dead(peer: &DeadPeer) -> Dead {
         refused: peer.is_refused(),
         follows: peer.follows,
     }
+}
+
+/// The host on one side of all declarations that a peer is silent.
+fn cut_off(pages: &[&JobPage]) -> Option<String> {
+    let by_endpoint = by_endpoint(pages.iter().copied());
+    let mut pairs = BTreeSet::new();
+    for page in pages {
+        for event in page.events.list.iter().filter(|event| is_silence(event)) {
+            if let Some(peer) = by_endpoint.get(&event.peer) {
+                pairs.insert([&page.host, &peer.host]);
+            }
+        }
+    }
+    let mut shared: Vec<&String> = pairs.first()?.to_vec();
+    shared.retain(|host| pairs.iter().all(|pair| pair.contains(host)));
+    shared.dedup();
+    match shared[..] {
+        [host] => Some(host.clone()),
+        _ => None, // a single pair of hosts, or several faults
+    }
+}
+
+fn is_silence(event: &Event) -> bool {
+    event.kind == Kind::PeerDead && matches!(event.reason, Reason::Silent | Reason::Unreachable)
 }
 
 /// The pairs with most traffic, and the number of all.

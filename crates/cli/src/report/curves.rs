@@ -1,9 +1,9 @@
 //! Bandwidth of rails over time, as pictures and as lines of text.
 
-use super::data::Facts;
-use super::data::{Bandwidth, Curve};
+use super::data::{Bandwidth, Curve, Facts};
 use marline_engine::stats::text::format_bytes;
 use maud::{html, Markup};
+use std::ops::Range;
 
 /// Most rails with a curve: a screenful or two.
 const CURVES_MAX: usize = 32;
@@ -15,6 +15,8 @@ const NAMES: f64 = 170.0;
 const HEIGHT: f64 = 30.0;
 /// Columns of a line of text.
 const COLUMNS: usize = 40;
+/// A column of an outage.
+const DOWN: char = 'x';
 /// Heights of a column of text.
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -110,7 +112,9 @@ pub fn text(f: &Facts) -> String {
     let width = names.max().unwrap_or(0);
     let mut out = String::new();
     for curve in &curves {
-        let columns = columns(&curve.sent, peak(&curves));
+        let columns = columns(&curve.sent, peak(&curves), &|slots| {
+            is_down(f, curve, slots)
+        });
         let mean = format_bytes(mean(&curve.sent, f.bandwidth.interval_ns));
         out += &format!("{:<width$} |{columns}| {mean}/s\n", curve.end.name());
     }
@@ -125,25 +129,57 @@ fn mean(slots: &[u64], interval_ns: u64) -> u64 {
     per_second(all / slots.len().max(1) as u64, interval_ns)
 }
 
-/// A column of text for one interval or several, as high as the greatest of them.
-fn columns(slots: &[u64], peak: u64) -> String {
+/// Returns whether an outage at the end of a curve overlaps these intervals.
+fn is_down(f: &Facts, curve: &Curve, slots: Range<usize>) -> bool {
+    let time = |slot: usize| f.from_unix_ns + f.bandwidth.interval_ns * slot as u64;
+    let mut outages = f.outages.iter().filter(|o| o.ends.contains(&curve.end));
+    outages.any(|outage| {
+        let to = outage.to_unix_ns.unwrap_or(u64::MAX);
+        outage.from_unix_ns < time(slots.end) && to > time(slots.start)
+    })
+}
+
+/// A column of text for one interval or several, as high as the greatest of them. A column of an
+/// outage with little or no traffic has a mark.
+fn columns(slots: &[u64], peak: u64, is_down: &dyn Fn(Range<usize>) -> bool) -> String {
     let together = slots.len().div_ceil(COLUMNS).max(1);
-    let block = |slots: &[u64]| {
-        let bytes = slots.iter().copied().max().unwrap_or(0);
+    let block = |(column, chunk): (usize, &[u64])| {
+        let bytes = chunk.iter().copied().max().unwrap_or(0);
         let height = (u128::from(bytes) * 8).div_ceil(u128::from(peak)) as usize;
-        BLOCKS[height.min(8)]
+        let first = column * together;
+        match height <= 1 && is_down(first..first + chunk.len()) {
+            true => DOWN,
+            false => BLOCKS[height.min(8)],
+        }
     };
-    slots.chunks(together).map(block).collect()
+    slots.chunks(together).enumerate().map(block).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::data::Outage;
     use super::*;
 
     #[test]
     fn columns_are_as_high_as_the_greatest_interval() {
-        assert_eq!(columns(&[0, 1, 50, 100], 100), " ▁▄█");
-        assert_eq!(columns(&[1; 120], 1).chars().count(), COLUMNS);
+        let up = |_| false;
+        assert_eq!(columns(&[0, 1, 50, 100], 100, &up), " ▁▄█");
+        assert_eq!(columns(&[1; 120], 1, &up).chars().count(), COLUMNS);
+    }
+
+    #[test]
+    fn outages_have_a_mark_where_little_is_sent() {
+        let mut f = Facts::default();
+        let curve = Curve::default();
+        f.bandwidth.interval_ns = 10;
+        f.outages = vec![Outage {
+            ends: vec![curve.end.clone()],
+            from_unix_ns: 15,
+            to_unix_ns: Some(40),
+            ..Outage::default()
+        }];
+        let down = |slots| is_down(&f, &curve, slots);
+        assert_eq!(columns(&[1, 1, 0, 100, 0], 100, &down), "▁xx█ ");
     }
 
     #[test]

@@ -68,6 +68,9 @@ pub struct Facts {
     pub damaged: Paths,
     /// Peers that were declared dead, the root cause first.
     pub dead_peers: Vec<Dead>,
+    /// The host on one side of all pairs of processes that fell silent to each other, if it is the
+    /// only such host.
+    pub cut_off: Option<String>,
     /// The pairs of processes with most traffic.
     pub pairs: Vec<Pair>,
     /// Number of pairs with traffic.

@@ -16,6 +16,7 @@ const PLACES_MAX: usize = 32;
 /// All findings, the most important first.
 pub fn findings(f: &Facts) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
+    all.extend(cut_off(f));
     all.extend(f.dead_peers.iter().map(|peer| dead(f, peer)));
     all.extend(common(f, &f.given_up, "given up"));
     all.extend(outages(f));
@@ -50,6 +51,17 @@ fn fault(text: String, look_at: Option<String>) -> Finding {
     }
 }
 
+/// The sentence on a host that was cut off from the others.
+fn cut_off(f: &Facts) -> Option<Finding> {
+    let host = f.cut_off.as_ref()?;
+    let text = format!("all processes that fell silent were on {host}, or silent to {host} only");
+    Some(fault(text, Some(cables_of(&format!("host {host}")))))
+}
+
+fn cables_of(host: &str) -> String {
+    format!("{host}: its power, the cables of its rails and their switch ports")
+}
+
 fn dead(f: &Facts, peer: &Dead) -> Finding {
     let host = peer.host.as_deref();
     let place = host.map_or_else(String::new, |host| format!(" on {host}"));
@@ -68,6 +80,9 @@ fn dead(f: &Facts, peer: &Dead) -> Finding {
             format!("{text}; it had given up another peer before, which most likely ended it");
         return fault(text, None);
     }
+    if f.cut_off.is_some() && ["silent", "unreachable"].contains(&peer.reason) {
+        return fault(text, None);
+    }
     let host = host.map_or_else(
         || format!("the host of {}", peer.name),
         |h| format!("host {h}"),
@@ -83,7 +98,7 @@ fn dead(f: &Facts, peer: &Dead) -> Finding {
         "settings-differ" => "FI_MARLINE_* on all hosts".to_owned(),
         "versions-differ" => "`marline --version` on all hosts".to_owned(),
         "no-common-rail" => "`marline doctor` on both hosts, and FI_MARLINE_RAILS".to_owned(),
-        _ => format!("{host}: its power, the cables of its rails and their switch ports"),
+        _ => cables_of(&host),
     };
     fault(text, Some(look_at))
 }
@@ -115,7 +130,7 @@ fn outage_in_words(f: &Facts, outage: &Outage) -> Finding {
             let within = if outage.times > 1 { "within " } else { "" };
             format!("from {from} to {} ({within}{})", at(to), format_gap(lasted))
         }
-        None => format!("since {from}, until the end"),
+        None => format!("from {from} to the end"),
     };
     let times = match outage.times {
         ..=1 => String::new(),

@@ -89,7 +89,7 @@ fn an_outage_names_rails_hosts_times_and_the_longest_wait() {
     (f.outages[0].to_unix_ns, f.outages[0].corrupt) = (None, true);
     let text = &super::findings(&f)[0].text;
     assert!(
-        text.contains("given up for damaged packets since "),
+        text.contains("given up for damaged packets from ") && text.contains(" to the end; "),
         "{text}"
     );
 }
@@ -234,6 +234,29 @@ fn a_dead_peer_comes_first_with_its_reason() {
         f.dead_peers = vec![peer(reason.name(), false)];
         assert!(reported(&f)[0].contains(" => "), "{reason:?}");
     }
+}
+
+#[test]
+fn the_host_that_others_lost_is_the_one_to_look_at() {
+    let peer = |host: &str| Dead {
+        host: Some(host.to_owned()),
+        reason: "silent",
+        ..Dead::default()
+    };
+    let f = Facts {
+        dead_peers: vec![peer("n17"), peer("n18")],
+        cut_off: Some("n18".to_owned()),
+        ..job()
+    };
+    let said = reported(&f);
+    let first = "fault: all processes that fell silent were on n18, or silent to n18 only => \
+                 host n18: its power";
+    assert!(said[0].starts_with(first), "{said:?}");
+    assert_eq!(
+        said.iter().filter(|text| text.contains(" => ")).count(),
+        1,
+        "{said:?}"
+    );
 }
 
 #[test]

@@ -124,6 +124,27 @@ fn the_cut_cable_is_clear_from_the_report() {
 }
 
 #[test]
+fn the_host_that_others_lost_is_found() {
+    let quiet = |rank| page(rank, 3, |_, _| false);
+    let silent = |by: u32, peer: u32| {
+        let (path, mut page) = quiet(by);
+        page.events.list.push(Event {
+            unix_ns: START + SECOND,
+            kind: Kind::PeerDead,
+            reason: Reason::Silent,
+            peer: u64::from(peer) + 1,
+            ..Event::default()
+        });
+        (path, page)
+    };
+    let cut_off = |pages| report(&group(pages)).jobs[0].facts.cut_off.clone();
+    let one = vec![silent(0, 1), silent(1, 2), quiet(2)];
+    assert_eq!(cut_off(one), Some("h1".to_owned()));
+    assert_eq!(cut_off(vec![silent(0, 1), silent(1, 0), quiet(2)]), None);
+    assert_eq!(cut_off(vec![quiet(0), quiet(1), quiet(2)]), None);
+}
+
+#[test]
 fn text_has_tables_of_rails_and_pairs_within_80_columns() {
     let text = text::text(&one_bad_rail());
     assert!(

@@ -38,7 +38,7 @@ fn job(job: &JobReport) -> String {
     out += "\nRails\n";
     out += &table(&RAILS, f.rails.iter().map(rail));
     if !f.bandwidth.rails.is_empty() {
-        out += "\nBytes sent over time, and their mean rate\n";
+        out += "\nBytes sent over time (x: rail down), and their mean rate\n";
         out += &curves::text(f);
     }
     if heat::has_pairs(&f.between_hosts) {
@@ -65,7 +65,7 @@ fn job(job: &JobReport) -> String {
 /// The line above a job.
 pub fn heading(f: &Facts) -> String {
     let lasted = format_gap(f.to_unix_ns.saturating_sub(f.from_unix_ns));
-    let state = if f.ended { "" } else { ", not ended" };
+    let state = if f.ended { "" } else { ", running or killed" };
     format!(
         "Job of process {}: {} to {} ({lasted}{state}), {} on {}, {} sent, verdict: {}",
         f.job,
