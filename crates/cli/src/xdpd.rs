@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 /// Text after the options.
 pub const AFTER_HELP: &str = "\
-It attaches its program to each interface, and needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW for that. Root and \
-members of the groups get sockets by which they can send any packet.
+It attaches its program to each interface, and needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW for \
+that. Root and members of the groups get sockets by which they can send any packet.
 
   marline xdpd --interface eth0 --group hpc";
 

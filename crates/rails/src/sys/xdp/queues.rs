@@ -12,7 +12,8 @@ use std::sync::Arc;
 const CALLS_MAX: usize = 8;
 
 /// The halves of a new socket, which is bound here to a queue of an interface (the latter's index
-/// and the queue's number), and the sizes of its memory: at most `limits`. The error names the step.
+/// and the queue's number), and the sizes of its memory: at most `limits`. The error names the
+/// step.
 pub(crate) fn open_queues(
     socket: OwnedFd,
     queue: (u32, u32),

@@ -1,5 +1,5 @@
-//! What processes without privilege are lent by `marline xdpd`, a service with it: an AF_XDP socket,
-//! and the redirection of a port's datagrams to that socket (docs/design/xdp.md).
+//! The service `marline xdpd` lends what needs privilege to processes without it: an AF_XDP
+//! socket, and the redirection of a port's datagrams to that socket (docs/design/xdp.md).
 //!
 //! A connection to the service stands for one rail. The service takes back what it lent when the
 //! connection ends, by the end of the process for example. If the service ends, the kernel receives

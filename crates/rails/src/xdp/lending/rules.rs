@@ -5,8 +5,7 @@ use std::ops::RangeInclusive;
 
 /// Root's user.
 const ROOT: u32 = 0;
-/// Connections of users who may not use the service that are answered in words at one time. (Each
-/// has one message and ends.)
+/// Most users with connections at one time.
 const USERS_MAX: usize = 4_096;
 
 /// Rules for all users, and each user's number of connections.
@@ -69,7 +68,8 @@ impl Rules {
         match self.ports.contains(&port) {
             true => Ok(()),
             false => Err(format!(
-                "port {port} is not lent, but {least} to {most} are (FI_MARLINE_PORTS={least}-{most})"
+                "port {port} is not lent, but {least} to {most} are \
+                 (FI_MARLINE_PORTS={least}-{most})"
             )),
         }
     }
