@@ -28,7 +28,7 @@ CAPABILITIES = "-all,+net_admin,+net_raw,+bpf"
 SERVICE = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", f"--bounding-set={CAPABILITIES}",
            f"--inh-caps={CAPABILITIES}", f"--ambient-caps={CAPABILITIES}")
 PORTS = "21000-21009"
-SHORT = ("--phases", "ring", "--iterations", 2)
+SHORT = ("--phases", "ring", "--iterations", 2, "--max-size", 1 << 16)
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ class Hosts:
     def serve(self, host, *options):
         """Starts the service of a host and returns it when it lends."""
         words = [*SERVICE, labs.MARLINE, "xdpd", "--interface", "rail0", "--socket", self.env["FI_MARLINE_XDPD"]]
-        words += ["--ports", PORTS, *(options or ("--group", GROUP))]
+        words += options or ("--group", GROUP, "--ports", PORTS)
         command = [labs.MARLINE, "lab", "exec", "--name", self.lab.name, host, "--", *words]
         self.services[host] = labs.Running(list(map(str, command)), labs.clean_env({}))
         assert self.services[host].wait_for("xdpd: lends rail0", LIMIT_S), self.services[host].output()

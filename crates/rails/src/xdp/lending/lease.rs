@@ -150,7 +150,12 @@ fn refusal(why: &str) -> String {
 /// Receives an answer, with descriptors, if one waits; the error is a reason for people.
 fn receive(connection: &SeqPacket) -> Result<Option<(Answer, Vec<OwnedFd>)>, String> {
     let mut bytes = [0; LEN_MAX];
-    match connection.recv(&mut bytes) {
+    let received = match connection.recv(&mut bytes) {
+        // The service ended the connection before it read the request; its refusal is behind.
+        Err(libc::ECONNRESET) => connection.recv(&mut bytes),
+        received => received,
+    };
+    match received {
         Err(libc::EAGAIN | libc::EINTR) => Ok(None),
         Err(errno) => Err(errno_text(errno)),
         Ok(message) if message.len == 0 => Err("marline xdpd has ended the connection".to_owned()),
@@ -164,4 +169,27 @@ fn receive(connection: &SeqPacket) -> Result<Option<(Answer, Vec<OwnedFd>)>, Str
 fn await_answer(connection: &SeqPacket) -> Result<(Answer, Vec<OwnedFd>), String> {
     connection.wait(ANSWER_LIMIT);
     receive(connection)?.ok_or_else(|| "marline xdpd does not answer".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_read_also_if_the_request_was_not() {
+        let name = format!("marline-lease-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let listener = SeqPacket::listen_at(&path).unwrap();
+        let connection = SeqPacket::connect_to(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let request = Request::Socket { interface: 1 };
+        connection.send(&request.bytes(), &[]).unwrap();
+        let service = listener.accept().unwrap();
+        let no = Answer::Refused("no".to_owned());
+        service.send(&no.bytes(), &[]).unwrap();
+        drop(service);
+        let (answer, _) = receive(&connection).unwrap().unwrap();
+        assert_eq!(answer, no);
+        assert!(receive(&connection).unwrap_err().contains("has ended"));
+    }
 }
