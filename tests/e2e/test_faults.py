@@ -207,6 +207,7 @@ def under_way(lab, stress, mpi, provider, seconds=0, **how):
     how.setdefault("timeout", seconds + 60)
     timeout = how.pop("timeout")
     with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # for jobs of other users
         enough = Path(folder) / "enough"
         program = long(stress, mpi, seconds, "--report", 0.3, "--until", enough)
         job = lab.start(mpi, program, provider=provider, **how)

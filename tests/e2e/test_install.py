@@ -87,7 +87,8 @@ def test_units_are_valid_and_do_what_they_say(stress, mpich, tmp_path):
     prefix = tmp_path / "opt"
     install("put", BUILT, "", prefix)
     units = sorted((prefix / "lib/systemd/system").iterdir())
-    assert [u.name for u in units] == ["marline-metrics.service", "marline-metrics.timer", "marline-tune.service"]
+    assert [u.name for u in units] == ["marline-metrics.service", "marline-metrics.timer", "marline-tune.service",
+                                       "marline-xdpd.service"]
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr, done.stderr
     pages = tmp_path / "pages"

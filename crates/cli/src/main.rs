@@ -20,6 +20,7 @@ mod stats;
 mod tool;
 mod top;
 mod tune;
+mod xdpd;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use outcome::EXIT_REFUSED;
@@ -70,6 +71,9 @@ enum Command {
     Sim(marline_sim::command::SimArgs),
     /// Measure this machine and write its profile, which Marline reads from then on.
     Tune(tune::TuneArgs),
+    /// Lend rails past the kernel's stack to users without the privilege (a service).
+    #[command(after_help = xdpd::AFTER_HELP)]
+    Xdpd(xdpd::XdpdArgs),
     /// Print what checksums cost, by the papers' models and by this machine's profile.
     Model(model::ModelArgs),
     /// Write man pages and completions into a directory like /usr/share.
@@ -112,6 +116,7 @@ fn main() -> ExitCode {
         Command::Lab(command) => lab::main(command),
         Command::Sim(args) => marline_sim::command::run(&args).map(|kept| u8::from(!kept)),
         Command::Tune(args) => tune::main(&args),
+        Command::Xdpd(args) => xdpd::main(&args),
         Command::Model(args) => model::main(&args),
         Command::Generate(args) => generate::main(&args, &Cli::command()),
         Command::LabHolder(args) => lab::holder::main(&args),

@@ -299,6 +299,7 @@ fn rails_config(settings: &Settings, key: Option<&JobKey>) -> Result<RailsConfig
         tcp,
         shm,
         verbs,
+        xdpd: settings.xdpd.clone().into(),
         faults,
     })
 }

@@ -14,6 +14,7 @@ use crate::xdp::XdpRail;
 use crate::RailFault;
 use marline_wire::RAILS_MAX;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 /// A kind of rail.
 struct Kind {
@@ -118,8 +119,9 @@ impl RailChoice {
         is_over_ip(self.kind) && self.interface.is_awaited()
     }
 
-    /// The reason, for people, why the rail cannot carry packets at present.
-    pub fn complaint(&self) -> Option<String> {
+    /// The reason, for people, why the rail cannot carry packets at present. `service` is as in
+    /// [`RailsConfig::xdpd`].
+    pub fn complaint(&self, service: &Path) -> Option<String> {
         let why = match (self.kind, self.interface.state()) {
             (0 | TCP | XDP, RailFault::Down(errno)) => match errno {
                 libc::ENODEV => "there is no such interface",
@@ -128,10 +130,20 @@ impl RailChoice {
                 _ => "its interface reports an error",
             },
             (0 | TCP | SHM, _) => return None,
-            (XDP, _) => return XdpRail::obstacle(&self.interface),
+            (XDP, _) => return XdpRail::obstacle(&self.interface, service),
             _ => return verbs::complaint(&self.interface.name),
         };
         Some(why.to_owned())
+    }
+}
+
+impl RailChoice {
+    /// How this process would have a rail past the stack, for people; `None` for other rails and
+    /// where it cannot have one. `service` is as in [`RailsConfig::xdpd`].
+    pub fn facts(&self, service: &Path) -> Option<String> {
+        let is_past = self.kind == XDP && !self.interface.is_awaited();
+        let open = || XdpRail::open(&self.interface, &UdpConfig::default(), service).ok();
+        is_past.then(open)?.map(|rail| rail.facts().to_owned())
     }
 }
 
@@ -146,6 +158,9 @@ pub struct RailsConfig {
     pub shm: ShmConfig,
     /// InfiniBand and RoCE.
     pub verbs: VerbsConfig,
+    /// Path of the socket of `marline xdpd`, which rails past the stack may ask; empty: none is
+    /// asked.
+    pub xdpd: PathBuf,
     /// Faults to inject, by rail.
     pub faults: Vec<FaultScript>,
 }
@@ -350,7 +365,7 @@ fn open_udp(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String
 }
 
 fn open_xdp(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
-    let rail = XdpRail::open(&choice.interface, &config.udp)?;
+    let rail = XdpRail::open(&choice.interface, &config.udp, &config.xdpd)?;
     Ok(AnyRail::Xdp(Box::new(rail)))
 }
 

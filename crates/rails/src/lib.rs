@@ -61,4 +61,4 @@ pub use tcp::{TcpConfig, TcpRail, TcpRx, TcpTx};
 pub use tx_buf::{BufId, TxBuffers, BUFFER_LEN};
 pub use udp::{probe_group, probe_socket, UdpConfig, UdpRail, UdpRx, UdpTx};
 pub use verbs::{immediate, verbs_ports, VerbsConfig, VerbsRail, VerbsRx, VerbsTx};
-pub use xdp::{XdpRail, XdpRx, XdpTx};
+pub use xdp::{XdpRail, XdpRx, XdpService, XdpServiceConfig, XdpTx};

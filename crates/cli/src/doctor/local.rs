@@ -4,7 +4,9 @@ use super::finding::Finding;
 use super::limits::Limits;
 use super::{bonds, roce, subnets};
 use crate::run::provider;
+use marline_engine::settings::Settings;
 use marline_rails::{choose_rails, InterfaceChoice, RailChoice};
+use std::path::PathBuf;
 
 /// The setting that names rails.
 pub const RAILS: &str = "FI_MARLINE_RAILS";
@@ -12,6 +14,12 @@ pub const RAILS: &str = "FI_MARLINE_RAILS";
 /// The setting's value; empty if it is not set.
 pub fn named_rails() -> String {
     std::env::var(RAILS).unwrap_or_default()
+}
+
+/// The socket of `marline xdpd`.
+pub fn xdpd() -> PathBuf {
+    // (Starting a job reports a malformed setting.)
+    Settings::from_env().unwrap_or_default().xdpd.into()
 }
 
 fn choices(named: &str) -> Result<Vec<RailChoice>, String> {
@@ -29,7 +37,10 @@ pub fn rails(named: &str) -> Result<Vec<(InterfaceChoice, Option<String>)>, Stri
         let usable = !one.ip.is_unspecified() && !one.loopback;
         if usable && !found.iter().any(known) {
             // A rail past the stack has a UDP rail in its place.
-            let why = choice.instead().unwrap_or(choice.clone()).complaint();
+            let why = choice
+                .instead()
+                .unwrap_or(choice.clone())
+                .complaint(&xdpd());
             found.push((one.clone(), why));
         }
     }
@@ -61,7 +72,7 @@ pub fn findings(named: &str) -> Vec<Finding> {
 
 /// A finding on a rail that cannot carry at present.
 fn state(choice: &RailChoice) -> Option<Finding> {
-    let (name, why) = (choice.name(), choice.complaint()?);
+    let (name, why) = (choice.name(), choice.complaint(&xdpd())?);
     let port = &choice.interface.name;
     if choice.is_awaited() {
         return Some(Finding::good(format!("{name} is waited for")).because(why));

@@ -163,6 +163,9 @@ settings! {
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
     /// File with this machine's profile; empty: that of `marline tune`; none: no profile.
     profile: String = "", Kind::Text;
+    /// Socket of `marline xdpd`, which lends rails past the kernel's stack (xdp:) to processes
+    /// without the privilege.
+    xdpd: String = "/run/marline/xdpd.sock", Kind::Text;
     /// Offer remote memory access and atomics (FI_RMA, FI_ATOMIC) to applications that ask for
     /// them.
     rma: bool = "on", Kind::Switch;

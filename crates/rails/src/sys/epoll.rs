@@ -69,15 +69,24 @@ impl Epoll {
     }
 
     /// Calls `f` with the name of each ready descriptor, at most a few dozen, without blocking.
-    pub fn look(&self, mut f: impl FnMut(u64)) {
+    pub fn look(&self, f: impl FnMut(u64)) {
+        self.call(0, f);
+    }
+
+    /// Like [`Self::look`], after a sleep until a descriptor is ready.
+    pub fn wait(&self, f: impl FnMut(u64)) {
+        self.call(-1, f);
+    }
+
+    fn call(&self, timeout_ms: libc::c_int, mut f: impl FnMut(u64)) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX];
-        // SAFETY: the events are valid for their number, and timeout 0 does not block.
+        // SAFETY: the events are valid for their number.
         let count = unsafe {
             libc::epoll_wait(
                 self.fd.as_raw_fd(),
                 events.as_mut_ptr(),
                 READY_MAX as libc::c_int,
-                0,
+                timeout_ms,
             )
         };
         for event in &events[..count.max(0) as usize] {

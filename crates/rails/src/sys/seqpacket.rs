@@ -1,14 +1,19 @@
 //! Unix sockets between the processes of one host, which pass descriptors and reveal the end of a
-//! process. Their names are abstract, outside any file system.
+//! process. Their names are abstract, outside any file system, or paths.
 
 use super::{check, check_long, Errno};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
 
 /// Backlog of connections to accept: the system's maximum.
 const BACKLOG: libc::c_int = 4096;
 /// Most descriptors in one message.
 pub(crate) const FDS_MAX: usize = 2;
+/// Most groups of a process (`NGROUPS_MAX`).
+const GROUPS_MAX: usize = 65_536;
 /// Room for the control message with the descriptors, aligned as the kernel requires.
 type Control = [u64; 8];
 
@@ -44,6 +49,21 @@ fn name_of(name: u64) -> (libc::sockaddr_un, libc::socklen_t) {
     (address, len as libc::socklen_t)
 }
 
+fn path_name(path: &Path) -> Result<(libc::sockaddr_un, libc::socklen_t), Errno> {
+    // SAFETY: all zeros are a valid address structure.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let bytes = path.as_os_str().as_bytes();
+    // The last byte stays 0.
+    if bytes.is_empty() || bytes.contains(&0) || bytes.len() >= address.sun_path.len() {
+        return Err(libc::EINVAL);
+    }
+    for (to, &from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = from as libc::c_char;
+    }
+    Ok((address, size_of::<libc::sockaddr_un>() as libc::socklen_t))
+}
+
 impl SeqPacket {
     fn new() -> Result<SeqPacket, Errno> {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -71,6 +91,38 @@ impl SeqPacket {
         // SAFETY: the address outlives the call.
         check(unsafe { libc::connect(socket.fd(), (&raw const address).cast(), len) })?;
         Ok(socket)
+    }
+
+    /// Listens at a path, where no file is.
+    pub(crate) fn listen_at(path: &Path) -> Result<SeqPacket, Errno> {
+        let socket = SeqPacket::new()?;
+        let (address, len) = path_name(path)?;
+        // SAFETY: the address outlives the call.
+        check(unsafe { libc::bind(socket.fd(), (&raw const address).cast(), len) })?;
+        // SAFETY: listen takes no pointers.
+        check(unsafe { libc::listen(socket.fd(), BACKLOG) })?;
+        Ok(socket)
+    }
+
+    /// Connects to the listener at a path.
+    pub(crate) fn connect_to(path: &Path) -> Result<SeqPacket, Errno> {
+        let socket = SeqPacket::new()?;
+        let (address, len) = path_name(path)?;
+        // SAFETY: the address outlives the call.
+        check(unsafe { libc::connect(socket.fd(), (&raw const address).cast(), len) })?;
+        Ok(socket)
+    }
+
+    /// Waits until a message or the end of the connection can be received, or the time is over.
+    pub(crate) fn wait(&self, limit: Duration) {
+        let mut poll = libc::pollfd {
+            fd: self.fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let limit = limit.as_millis().min(i32::MAX as u128) as libc::c_int;
+        // SAFETY: one valid structure, which outlives the call.
+        unsafe { libc::poll(&mut poll, 1, limit) };
     }
 
     /// The next connection to this listener.
@@ -107,6 +159,24 @@ impl SeqPacket {
             pid: credentials.pid,
             uid: credentials.uid,
         })
+    }
+
+    /// The groups of the process at the other end: that of its files, and others.
+    pub(crate) fn peer_groups(&self) -> Result<Vec<libc::gid_t>, Errno> {
+        let mut credentials: [libc::gid_t; 3] = [0; 3];
+        let mut len = size_of_val(&credentials) as libc::socklen_t;
+        let get = |name, value: *mut libc::gid_t, len: &mut libc::socklen_t| {
+            // SAFETY: `value` is writable for `len` bytes. (`ucred` is three numbers, the last of
+            // which is the group.)
+            check(unsafe { libc::getsockopt(self.fd(), libc::SOL_SOCKET, name, value.cast(), len) })
+        };
+        get(libc::SO_PEERCRED, credentials.as_mut_ptr(), &mut len)?;
+        let mut groups = vec![0; GROUPS_MAX];
+        let mut len = size_of_val(groups.as_slice()) as libc::socklen_t;
+        get(libc::SO_PEERGROUPS, groups.as_mut_ptr(), &mut len)?;
+        groups.truncate(len as usize / size_of::<libc::gid_t>());
+        groups.push(credentials[2]);
+        Ok(groups)
     }
 
     /// True if the process at the other end is of this user. Such a process could do as much harm
@@ -195,6 +265,11 @@ impl SeqPacket {
     pub(crate) fn shut(&self) {
         // SAFETY: shutdown takes no pointers.
         unsafe { libc::shutdown(self.fd(), libc::SHUT_RDWR) };
+    }
+
+    /// The descriptor, borrowed.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// The descriptor.

@@ -18,6 +18,7 @@ use crate::{
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
 use std::hash::RandomState;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
@@ -171,6 +172,12 @@ impl RailTx for UdpTx {
 }
 
 impl UdpTx {
+    /// Another descriptor of the rail's socket, which proves to others that this process has it.
+    pub(crate) fn share_socket(&self) -> Result<OwnedFd, Errno> {
+        let shared = self.shared.socket.as_fd().try_clone_to_owned();
+        shared.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+    }
+
     pub(super) fn new(
         shared: Arc<Shared>,
         interface: &InterfaceChoice,

@@ -2,6 +2,7 @@
 
 use crate::interfaces::InterfaceChoice;
 use crate::sys::{self, Errno};
+use crate::xdp::occupant::occupant;
 
 /// Explains the error of a step of opening.
 pub(super) fn explain(interface: &InterfaceChoice, step: &str, errno: Errno) -> String {
@@ -14,10 +15,10 @@ pub(super) fn explain(interface: &InterfaceChoice, step: &str, errno: Errno) -> 
         ("map" | "program", libc::ENOSYS | libc::EINVAL) | ("socket", libc::EAFNOSUPPORT) => {
             format!("this kernel has no AF_XDP ({})", sys::errno_text(errno))
         }
-        ("link", libc::EBUSY | libc::EEXIST) => format!(
-            "{name} has an XDP program already, of another process or another tool (`ip link show \
-             {name}` names it)"
-        ),
+        ("link", libc::EBUSY | libc::EEXIST) => {
+            let which = occupant(name).map_or(String::new(), |which| format!(" ({which})"));
+            format!("{name} has an XDP program already{which}, of another process or another tool")
+        }
         ("bind", libc::EBUSY) => {
             format!("another process has an AF_XDP socket on the first queue of {name}")
         }

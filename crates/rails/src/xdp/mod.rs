@@ -7,28 +7,35 @@
 //! destinations whose Ethernet address the kernel does not know yet, or on other routes (flows),
 //! multicast, datagrams that arrive on other queues of the card, and ICMP errors.
 
+mod device;
 mod errors;
 pub(crate) mod frames;
+mod lending;
 mod neighbours;
+mod occupant;
 pub(crate) mod program;
 mod rx;
 mod sender;
 mod tx;
+mod ways;
 
+pub use lending::{XdpService, XdpServiceConfig};
 pub use rx::XdpRx;
 pub use tx::XdpTx;
 
 use crate::addr::UdpAddr;
 use crate::interfaces::InterfaceChoice;
-use crate::sys::xdp::{open_queues, Limits, Steering};
+use crate::sys::xdp::Limits;
 use crate::sys::{self, xdp::hardware_address};
 use crate::udp::{UdpConfig, UdpRail};
 use crate::{Rail, RailTx};
 use sender::Sender;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use ways::Site;
 
-/// The queue of the interface whose packets are redirected. Packets on other queues take the
-/// kernel's way to the same port.
+/// The queue of the interface whose packets are redirected by a program of this process. Packets on
+/// other queues take the kernel's way to the same port.
 const QUEUE: u32 = 0;
 
 /// Small frames, each in half a page, and longer ones, each in a page. The memory of both is equal:
@@ -53,11 +60,17 @@ const ETHERNET_LEN: usize = 14;
 pub struct XdpRail {
     tx: XdpTx,
     rx: XdpRx,
+    facts: String,
 }
 
 impl XdpRail {
     /// Opens a rail on `interface`; the error says why it cannot be.
-    pub fn open(interface: &InterfaceChoice, config: &UdpConfig) -> Result<XdpRail, String> {
+    /// `service` is the path of the socket of `marline xdpd`, empty for none.
+    pub fn open(
+        interface: &InterfaceChoice,
+        config: &UdpConfig,
+        service: &Path,
+    ) -> Result<XdpRail, String> {
         let (ip, limits) = suitable(interface)?;
         let index = sys::interface_index(&interface.name)
             .map_err(|errno| format!("{interface}: {}", sys::errno_text(errno)))?;
@@ -73,27 +86,39 @@ impl XdpRail {
         };
         let (udp_tx, mut udp_rx) = UdpRail::open(interface, &config)?.split();
         let port = UdpAddr::port_of(&udp_tx.local_addr()).unwrap_or(0);
-        let failed = |(step, errno)| errors::explain(interface, step, errno);
-        let assemble = |map| program::assemble(ip, QUEUE, map);
-        let steering = Steering::attach(index, assemble).map_err(failed)?;
-        let (rx, tx) = open_queues(index, QUEUE, &limits).map_err(failed)?;
-        let redirected = steering.redirect(port, rx.socket().as_fd());
-        redirected.map_err(|errno| failed(("map", errno)))?;
-        if !udp_rx.sleep_on(rx.socket().fd()) {
+        let site = Site {
+            interface,
+            index,
+            ip,
+            port,
+            limits,
+        };
+        let udp = udp_tx.share_socket();
+        let udp = udp.map_err(|errno| format!("{interface}: {}", sys::errno_text(errno)))?;
+        let opened = site.open(udp, service)?;
+        if !udp_rx.sleep_on(opened.rx.socket().fd()) {
             return Err(format!("{interface}: no descriptor is left to sleep on"));
         }
-        let sender = Sender::new(tx, steering, ((mac, ip, port), config.dscp), index);
-        let sender = sender.map_err(|errno| failed(("routes", errno)))?;
+        let from = ((mac, ip, port), config.dscp);
+        let facts = opened.facts(&interface.name);
+        let sender = Sender::new(opened.tx, opened.way, from, index);
+        let sender = sender.map_err(|errno| errors::explain(interface, "routes", errno))?;
         Ok(XdpRail {
-            tx: XdpTx::new(udp_tx, sender, &limits),
-            rx: XdpRx::new(udp_rx, rx, config.cmsg),
+            tx: XdpTx::new(udp_tx, sender, &opened.limits),
+            rx: XdpRx::new(udp_rx, opened.rx, config.cmsg),
+            facts,
         })
+    }
+
+    /// How the interface and this process have the rail, for people.
+    pub(crate) fn facts(&self) -> &str {
+        &self.facts
     }
 
     /// The reason, for people, why there can be no rail on `interface` at present; found by opening
     /// one for a moment.
-    pub(crate) fn obstacle(interface: &InterfaceChoice) -> Option<String> {
-        XdpRail::open(interface, &UdpConfig::default()).err()
+    pub(crate) fn obstacle(interface: &InterfaceChoice, service: &Path) -> Option<String> {
+        XdpRail::open(interface, &UdpConfig::default(), service).err()
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn ask_route(to: Ipv4Addr, interface: u32) -> Vec<u8> {
 
 /// Reads the answer to [`ask_route`]; `None` if the kernel would not send datagrams there.
 pub(crate) fn read_route(answer: &[u8], to: Ipv4Addr) -> Option<NextHop> {
-    let (body, attributes) = parts(answer, libc::RTM_NEWROUTE)?;
+    let (body, attributes) = parts::<BODY_LEN>(answer, libc::RTM_NEWROUTE)?;
     if body[ROUTE_TYPE] != libc::RTN_UNICAST {
         return None;
     }
@@ -73,15 +73,16 @@ pub(crate) fn ask_neighbour(hop: &NextHop) -> Vec<u8> {
 /// Reads the answer to [`ask_neighbour`]: the neighbour's Ethernet address, if the kernel would use
 /// it at present.
 pub(crate) fn read_neighbour(answer: &[u8]) -> Option<Mac> {
-    let (body, attributes) = parts(answer, libc::RTM_NEWNEIGH)?;
+    let (body, attributes) = parts::<BODY_LEN>(answer, libc::RTM_NEWNEIGH)?;
     let state = u16::from_ne_bytes([body[NEIGHBOUR_STATE], body[NEIGHBOUR_STATE + 1]]);
     let known = state & USABLE_STATES != 0;
     let address = attribute(attributes, libc::NDA_LLADDR).filter(|_| known)?;
     address.try_into().ok()
 }
 
-fn message(kind: u16, body: &[u8; BODY_LEN], attributes: &[(u16, [u8; 4])]) -> Vec<u8> {
-    let len = HEADER_LEN + BODY_LEN + attributes.len() * (ATTRIBUTE_LEN + 4);
+/// A question of a kind to the kernel.
+pub(super) fn message(kind: u16, body: &[u8], attributes: &[(u16, [u8; 4])]) -> Vec<u8> {
+    let len = HEADER_LEN + body.len() + attributes.len() * (ATTRIBUTE_LEN + 4);
     let mut message = Vec::with_capacity(len);
     message.extend((len as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
@@ -97,7 +98,7 @@ fn message(kind: u16, body: &[u8; BODY_LEN], attributes: &[(u16, [u8; 4])]) -> V
 }
 
 /// The body and the attributes of an answer of a kind; `None` for another one, such as an error.
-fn parts(answer: &[u8], kind: u16) -> Option<(&[u8; BODY_LEN], &[u8])> {
+pub(super) fn parts<const N: usize>(answer: &[u8], kind: u16) -> Option<(&[u8; N], &[u8])> {
     let (header, _) = answer.split_first_chunk::<HEADER_LEN>()?;
     let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
     if u16::from_ne_bytes([header[4], header[5]]) != kind {
@@ -106,7 +107,8 @@ fn parts(answer: &[u8], kind: u16) -> Option<(&[u8; BODY_LEN], &[u8])> {
     answer.get(HEADER_LEN..len)?.split_first_chunk()
 }
 
-fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+/// The value of the first attribute with a number.
+pub(super) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let Some((&[a, b, c, d], _)) = attributes.split_first_chunk::<ATTRIBUTE_LEN>() {
         let len = usize::from(u16::from_ne_bytes([a, b]));
         let value = attributes.get(ATTRIBUTE_LEN..len)?;

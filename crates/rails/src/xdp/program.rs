@@ -1,5 +1,5 @@
-//! The program at an interface (XDP): it redirects UDP datagrams to this host's address and to a
-//! port that a map lists, received on one queue, and passes everything else to the kernel.
+//! The program at an interface (XDP): it redirects UDP datagrams to this host's address, to a port
+//! that a map lists for the queue of their arrival, and passes everything else to the kernel.
 //!
 //! It is assembled here, since a compiler for so few instructions would be one more thing to
 //! install wherever Marline is built (docs/design/xdp.md). The kernel's verifier checks it at each
@@ -49,6 +49,14 @@ const R2: u8 = 2;
 const R3: u8 = 3;
 const R4: u8 = 4;
 
+/// Bits of a port in a key of the map; the queue's number is above.
+const PORT_BITS: i32 = 16;
+
+/// The key of a port's socket on a queue in the program's map.
+pub(crate) fn map_key(queue: u32, port: u16) -> u32 {
+    queue << PORT_BITS | u32::from(port)
+}
+
 /// Operations: class, size or operation, and source.
 const LOAD_WORD: u8 = 0x61;
 const LOAD_HALF: u8 = 0x69;
@@ -57,6 +65,8 @@ const LOAD_WIDE: u8 = 0x18;
 const MOVE: u8 = 0xbf;
 const MOVE_IMMEDIATE: u8 = 0xb7;
 const ADD_IMMEDIATE: u8 = 0x07;
+const SHIFT_LEFT_IMMEDIATE: u8 = 0x67;
+const OR: u8 = 0x4f;
 const AND_IMMEDIATE: u8 = 0x57;
 const FROM_BIG_ENDIAN: u8 = 0xdc;
 const JUMP_ABOVE: u8 = 0x2d;
@@ -79,15 +89,15 @@ fn half(bytes: [u8; 2]) -> i32 {
     i32::from(u16::from_ne_bytes(bytes))
 }
 
-/// The program. `map` is the descriptor of a map of AF_XDP sockets by port.
-pub(crate) fn assemble(to: Ipv4Addr, queue: u32, map: i32) -> Vec<Instruction> {
+/// The program. `map` is the descriptor of a map of AF_XDP sockets by [`map_key`].
+pub(crate) fn assemble(to: Ipv4Addr, map: i32) -> Vec<Instruction> {
     let mut code = vec![op(LOAD_WORD, R0, R1, MD_QUEUE, 0)];
     let mut checks = Vec::new();
     let mut pass_unless = |code: &mut Vec<Instruction>, register: u8, equals: i32| {
         checks.push(code.len());
         code.push(op(JUMP_UNEQUAL, register, 0, 0, equals));
     };
-    pass_unless(&mut code, R0, queue as i32);
+    code.push(op(SHIFT_LEFT_IMMEDIATE, R0, 0, 0, PORT_BITS));
     code.push(op(LOAD_WORD, R2, R1, MD_DATA, 0));
     code.push(op(LOAD_WORD, R3, R1, MD_DATA_END, 0));
     code.push(op(MOVE, R4, R2, 0, 0));
@@ -107,9 +117,10 @@ pub(crate) fn assemble(to: Ipv4Addr, queue: u32, map: i32) -> Vec<Instruction> {
     pass_unless(&mut code, R4, i32::from_ne_bytes(to.octets()));
     code.push(op(LOAD_HALF, R2, R2, UDP_TO, 0));
     code.push(op(FROM_BIG_ENDIAN, R2, 0, 0, 16));
+    code.push(op(OR, R2, R0, 0, 0));
     code.push(op(LOAD_WIDE, R1, PSEUDO_MAP_FD, 0, map));
     code.push(op(0, 0, 0, 0, 0));
-    // The result for a port that is not in the map.
+    // The result for a key that is not in the map.
     code.push(op(MOVE_IMMEDIATE, R3, 0, 0, PASS));
     code.push(op(CALL, 0, 0, 0, REDIRECT_MAP));
     code.push(op(EXIT, 0, 0, 0, 0));

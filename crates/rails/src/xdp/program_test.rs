@@ -7,7 +7,7 @@ const HERE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 const PORT: u16 = 4_242;
 const MAP: i32 = 77;
 
-/// The fate of a frame: passed to the kernel, or given to the socket of a port.
+/// The fate of a frame: passed to the kernel, or given to the socket of a key.
 #[derive(Debug, PartialEq)]
 enum Verdict {
     Pass,
@@ -26,7 +26,7 @@ fn load(frame: &[u8], at: u64, len: u64) -> u64 {
 
 /// Runs the program on a frame that arrived on a queue.
 fn run(frame: &[u8], queue: u32) -> Verdict {
-    let code = assemble(HERE, 0, MAP);
+    let code = assemble(HERE, MAP);
     let mut r = [0u64; 11];
     let mut at = 0;
     loop {
@@ -53,6 +53,8 @@ fn run(frame: &[u8], queue: u32) -> Verdict {
             MOVE => r[to] = r[from],
             MOVE_IMMEDIATE => r[to] = i.immediate as u64,
             ADD_IMMEDIATE => r[to] = r[to].wrapping_add(i.immediate as u64),
+            SHIFT_LEFT_IMMEDIATE => r[to] <<= i.immediate,
+            OR => r[to] |= r[from],
             AND_IMMEDIATE => r[to] &= i.immediate as u64,
             FROM_BIG_ENDIAN => r[to] = (r[to] as u16).swap_bytes().into(),
             JUMP_ABOVE if r[to] > r[from] => at += i.offset as usize,
@@ -85,9 +87,11 @@ fn frame() -> Vec<u8> {
 
 #[test]
 #[cfg(target_endian = "little")]
-fn only_udp_to_this_address_on_the_queue_is_redirected() {
+fn only_udp_to_this_address_is_redirected_by_queue_and_port() {
     assert_eq!(run(&frame(), 0), Verdict::Socket(PORT.into()));
-    assert_eq!(run(&frame(), 1), Verdict::Pass, "another queue");
+    let other = Verdict::Socket(map_key(3, PORT).into());
+    assert_eq!(run(&frame(), 3), other, "another queue");
+    assert_eq!(other, Verdict::Socket(3 * 65_536 + u64::from(PORT)));
     for (at, value, what) in [
         (12, 0x86, "another protocol than IPv4"),
         (14, 0x46, "IP options"),

@@ -2,9 +2,10 @@
 
 use super::frames::{End, Route};
 use super::neighbours::{ask_neighbour, ask_route, read_neighbour, read_route};
+use super::ways::Way;
 use crate::addr::UdpAddr;
 use crate::link::LinkId;
-use crate::sys::xdp::{RouteSocket, Steering, TxQueue};
+use crate::sys::xdp::{RouteSocket, TxQueue};
 use crate::sys::Errno;
 use crate::SendOutcome;
 use std::net::IpAddr;
@@ -17,7 +18,8 @@ const SENDS_MAX: u32 = 1 << 10;
 /// Like `SENDS_MIN`, after packets to a destination got no acks: the kernel may have to resolve the
 /// address anew.
 const SENDS_AFTER_SILENCE: u32 = 16;
-/// Polls between readings of the socket's count of dropped frames, each a system call.
+/// Polls between looks at the socket's count of dropped frames and at the service, each a system
+/// call.
 const COUNT_POLL_PERIOD: u32 = 4_096;
 
 /// The way to a link's destination, as far as it is known.
@@ -33,8 +35,7 @@ const NEW_HOP: Hop = Hop::Unknown(0, SENDS_MIN);
 /// The sending half of an AF_XDP socket.
 pub(super) struct Sender {
     queue: TxQueue,
-    /// Detaches the program when dropped.
-    _steering: Steering,
+    way: Way,
     routes: RouteSocket,
     here: End,
     /// Traffic class of all frames.
@@ -55,13 +56,13 @@ impl Sender {
     /// Sends from `here` in a traffic class (DSCP). The interface has this index.
     pub(super) fn new(
         queue: TxQueue,
-        steering: Steering,
+        way: Way,
         (here, dscp): (End, u8),
         interface: u32,
     ) -> Result<Sender, Errno> {
         Ok(Sender {
             queue,
-            _steering: steering,
+            way,
             routes: RouteSocket::open()?,
             here,
             dscp,
@@ -191,7 +192,10 @@ impl Sender {
         }
         self.polls = self.polls.wrapping_add(1);
         match self.polls % COUNT_POLL_PERIOD {
-            0 => self.new_drops(),
+            0 => {
+                self.way.poll();
+                self.new_drops()
+            }
             _ => 0,
         }
     }

@@ -7,9 +7,10 @@ use crate::common;
 use common::{ip, join, wait_for_carrier, wait_readable, Namespace, Random, SendTo};
 use marline_rails::{
     choose_interfaces, AnyRail, AnyRx, AnyTx, Rail, RailEvent, RailFault, RailRx, RailTx, Received,
-    SendOutcome, UdpAddr, UdpConfig, UdpRail, XdpRail,
+    SendOutcome, UdpAddr, UdpConfig, UdpRail, XdpRail, XdpService, XdpServiceConfig,
 };
 use std::net::UdpSocket;
+use std::path::Path;
 use std::time::Instant;
 
 const NET: &str = "10.1.0.0/24";
@@ -32,8 +33,13 @@ fn two_hosts() -> Option<(Namespace, Namespace)> {
 }
 
 fn open_xdp() -> Result<AnyRail, String> {
+    open_by(Path::new(""))
+}
+
+/// Opens a rail with a service at a path.
+fn open_by(service: &Path) -> Result<AnyRail, String> {
     let choice = choose_interfaces(&[NET.to_owned()]).unwrap();
-    let rail = XdpRail::open(&choice[0], &UdpConfig::default())?;
+    let rail = XdpRail::open(&choice[0], &UdpConfig::default(), service)?;
     Ok(AnyRail::Xdp(Box::new(rail)))
 }
 
@@ -222,4 +228,51 @@ fn an_interface_that_was_down_carries_frames_again() {
         let _ = rx.recv(&mut sink) + rx.recv_rest(&mut sink);
         a.enter();
     }
+}
+
+/// Starts a service in the thread's namespace; it ends with the test's process.
+fn serve(socket: &Path) {
+    let config = XdpServiceConfig {
+        interfaces: vec!["rail0".to_owned()],
+        groups: vec![],
+        socket: socket.to_owned(),
+        sockets_max: 16,
+        ports: (1, u16::MAX),
+    };
+    let (ready, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // (A new thread is in the namespace of the thread that made it.)
+        let mut service = XdpService::open(&config, Box::new(|_| {})).unwrap();
+        ready.send(()).unwrap();
+        service.run()
+    });
+    wait.recv().unwrap();
+}
+
+#[test]
+fn a_service_lends_a_queue_to_one_after_the_other() {
+    let Some((a, _b)) = two_hosts() else { return };
+    a.enter();
+    let socket = std::env::temp_dir().join(format!("marline-lends-{}", std::process::id()));
+    serve(&socket);
+    let first = open_by(&socket).unwrap();
+    let why = open_by(&socket).err().unwrap();
+    assert!(
+        why.contains("refuses user 0: another process has the queue of rail0"),
+        "{why}"
+    );
+    assert!(why.contains("has an XDP program already (marline"), "{why}");
+    drop(first);
+    let start = Instant::now();
+    // The service notices the end of a rail some time later.
+    let reopen = || {
+        while let Err(why) = open_by(&socket) {
+            assert!(start.elapsed().as_secs() < 30, "{why}");
+        }
+    };
+    reopen();
+    ip("addr del 10.1.0.1/24 dev rail0");
+    ip("addr add 10.1.0.9/24 dev rail0");
+    reopen();
+    std::fs::remove_file(&socket).unwrap();
 }

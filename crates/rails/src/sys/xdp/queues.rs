@@ -5,26 +5,29 @@ use super::memory::Area;
 use super::ring::{Consumer, Producer};
 use super::socket::{Limits, Opened, XdpSocket};
 use crate::sys::Errno;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Calls in which the kernel may send the rest of a batch: it sends 32 frames per call.
 const CALLS_MAX: usize = 8;
 
-/// The halves of a new socket, bound to a queue of the interface with this index. The error names
-/// the step.
+/// The halves of a new socket, which is bound here to a queue of an interface (the latter's index
+/// and the queue's number), and the sizes of its memory: at most `limits`. The error names the
+/// step.
 pub(crate) fn open_queues(
-    interface: u32,
-    queue: u32,
+    socket: OwnedFd,
+    queue: (u32, u32),
     limits: &Limits,
-) -> Result<(RxQueue, TxQueue), (&'static str, Errno)> {
+) -> Result<(RxQueue, TxQueue, Limits), (&'static str, Errno)> {
     let Opened {
         socket,
+        limits,
         memory,
         received,
         fill,
         send,
         sent,
-    } = XdpSocket::open(interface, queue, limits)?;
+    } = XdpSocket::set_up(socket, queue, limits)?;
     let frame_len = u64::from(limits.frame_len);
     let rx = RxQueue {
         socket: socket.clone(),
@@ -42,7 +45,7 @@ pub(crate) fn open_queues(
         free: own.map(|frame| u64::from(frame) * frame_len).collect(),
         frame_len,
     };
-    Ok((rx, tx))
+    Ok((rx, tx, limits))
 }
 
 /// The receiving half.

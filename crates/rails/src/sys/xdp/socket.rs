@@ -13,6 +13,10 @@ const KERNEL_HEADROOM: usize = 256;
 /// 8 bytes.
 const ALIGNMENT: usize = 6;
 
+/// Times that the numbers of frames are halved where the limit on locked memory is small: users
+/// without privilege have 8 MiB by default, for all their sockets.
+const HALVINGS_MAX: u32 = 2;
+
 /// Sizes of a socket's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
@@ -34,6 +38,8 @@ impl Limits {
 /// A new socket with its memory and rings.
 pub(super) struct Opened {
     pub(super) socket: Arc<XdpSocket>,
+    /// Sizes of the memory.
+    pub(super) limits: Limits,
     pub(super) memory: Arc<Area>,
     pub(super) received: Consumer<libc::xdp_desc>,
     pub(super) fill: Producer<u64>,
@@ -48,20 +54,17 @@ pub(crate) struct XdpSocket {
 }
 
 impl XdpSocket {
-    /// Opens a socket and binds it to a queue of the interface with this index. The error names the
-    /// step.
-    pub(super) fn open(
-        interface: u32,
-        queue: u32,
+    /// Gives memory and rings to a new socket, and binds it to a queue of the interface with this
+    /// index. The memory has the sizes of `limits`, or half or a quarter of their numbers, as far
+    /// as the process may lock it. The error names the step.
+    pub(super) fn set_up(
+        fd: OwnedFd,
+        (interface, queue): (u32, u32),
         limits: &Limits,
     ) -> Result<Opened, (&'static str, Errno)> {
-        let fd = open_socket().map_err(|errno| ("socket", errno))?;
-        let frames = u64::from(limits.receive + limits.send);
+        let (memory, limits) = what_can_be_locked(&fd, *limits).map_err(|e| ("memory", e))?;
         let frame_len = u64::from(limits.frame_len);
-        let memory = Area::anonymous((frames * frame_len) as usize);
-        let memory = Arc::new(memory.map_err(|errno| ("memory", errno))?);
-        register(&fd, &memory, limits).map_err(|errno| ("memory", errno))?;
-        let rings = Rings::make(&fd, limits).map_err(|errno| ("rings", errno))?;
+        let rings = Rings::make(&fd, &limits).map_err(|errno| ("rings", errno))?;
         let [rx, tx, fill, done] = rings.areas;
         let (parts_rx, parts_tx) = rings.descriptors;
         let (parts_fill, parts_done) = rings.addresses;
@@ -86,7 +89,8 @@ impl XdpSocket {
         });
         Ok(Opened {
             socket,
-            memory,
+            limits,
+            memory: Arc::new(memory),
             received,
             fill: to_fill,
             send,
@@ -125,12 +129,28 @@ impl XdpSocket {
     }
 }
 
-fn open_socket() -> Result<OwnedFd, Errno> {
+/// Opens a socket without memory; needs CAP_NET_RAW, which all further steps do not.
+pub(crate) fn open_socket() -> Result<OwnedFd, Errno> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: socket takes no pointers.
     let fd = check(unsafe { libc::socket(libc::AF_XDP, kind, 0) })?;
     // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Makes and registers memory of these sizes, or of half or a quarter of them.
+fn what_can_be_locked(fd: &OwnedFd, mut limits: Limits) -> Result<(Area, Limits), Errno> {
+    let least = limits.receive >> HALVINGS_MAX;
+    loop {
+        let frames = u64::from(limits.receive + limits.send);
+        let memory = Area::anonymous((frames * u64::from(limits.frame_len)) as usize)?;
+        match register(fd, &memory, &limits) {
+            Err(libc::ENOBUFS | libc::ENOMEM) if limits.receive > least => {
+                (limits.receive, limits.send) = (limits.receive / 2, limits.send / 2);
+            }
+            registered => return registered.map(|()| (memory, limits)),
+        }
+    }
 }
 
 fn register(fd: &OwnedFd, memory: &Area, limits: &Limits) -> Result<(), Errno> {
