@@ -1,6 +1,7 @@
 //! Findings on bonds, from the kernel's page of each.
 
 use super::finding::Finding;
+use marline_codes::Code;
 use marline_rails::InterfaceChoice;
 
 /// Findings on the bonds among these interfaces.
@@ -31,7 +32,8 @@ fn of_page(name: &str, page: &str) -> Vec<Finding> {
     let mut all = vec![Finding::good(what)
         .because("a path is one flow and uses one port; ports with addresses are rails each")];
     for port in down {
-        let finding = Finding::warning(format!("{port}, a port of {name}, is down"));
+        let finding =
+            Finding::warning(Code::RailDown, format!("{port}, a port of {name}, is down"));
         all.push(finding.mend(format!("ethtool {port}")));
     }
     all
@@ -53,7 +55,9 @@ mod tests {
             "{said}"
         );
         assert!(
-            said.contains("warning: eth1, a port of bond0, is down\n    ethtool eth1"),
+            said.contains(
+                "warning: eth1, a port of bond0, is down [MARLINE-E203]\n    ethtool eth1"
+            ),
             "{said}"
         );
         assert!(!said.contains("eth0, a port"), "{said}");

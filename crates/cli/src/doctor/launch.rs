@@ -3,6 +3,7 @@
 use super::finding::Finding;
 use super::session::Failure;
 use crate::tool;
+use marline_codes::Code;
 use std::process::Command;
 
 /// The way to start a command on a host: words with `{host}`, and the command.
@@ -70,38 +71,46 @@ impl By {
         let last = |said: &str| said.lines().last().unwrap_or_default().trim().to_owned();
         let finding = match failure {
             Failure::NotStarted(why) => {
-                Finding::broken(format!("{program} cannot be started")).because(why.clone())
+                Finding::broken(Code::DoctorFailed, format!("{program} cannot be started"))
+                    .because(why.clone())
             }
             Failure::Ended(_, said) if said.contains("unexpected argument") => {
-                Finding::broken("marline there is of another version")
+                Finding::broken(Code::VersionsDiffer, "marline there is of another version")
                     .because(format!("{marline} knows no `doctor --agent`"))
                     .mend("install the same version on all hosts")
             }
-            Failure::Ended(Some(status), said) if is_missing(*status, said) => {
-                Finding::broken(format!("marline is not installed at {marline}"))
-                    .because(last(said))
-                    .mend("install it there, or name its path: --marline PATH")
-            }
-            Failure::Ended(Some(SSH_FAILED), said) => {
-                Finding::broken(format!("cannot be reached by {program}"))
-                    .because(last(said))
-                    .mend(by)
-            }
+            Failure::Ended(Some(status), said) if is_missing(*status, said) => Finding::broken(
+                Code::DoctorFailed,
+                format!("marline is not installed at {marline}"),
+            )
+            .because(last(said))
+            .mend("install it there, or name its path: --marline PATH"),
+            Failure::Ended(Some(SSH_FAILED), said) => Finding::broken(
+                Code::DoctorFailed,
+                format!("cannot be reached by {program}"),
+            )
+            .because(last(said))
+            .mend(by),
             Failure::Ended(status, said) => {
                 let status = status.map_or("a signal".to_owned(), |s| format!("status {s}"));
-                Finding::broken(format!("{program} or the agent ended with {status}"))
-                    .because(last(said))
-                    .mend(by)
+                Finding::broken(
+                    Code::DoctorFailed,
+                    format!("{program} or the agent ended with {status}"),
+                )
+                .because(last(said))
+                .mend(by)
             }
-            Failure::Silent(said) => Finding::broken("gives no answer")
+            Failure::Silent(said) => Finding::broken(Code::DoctorFailed, "gives no answer")
                 .because(match &last(said)[..] {
                     "" => format!("{program} has started, but nothing comes back in time"),
                     said => said.to_owned(),
                 })
                 .mend(by),
-            Failure::Other(why) => Finding::broken("marline there is of another version")
-                .because(format!("its answer is not understood: {why}"))
-                .mend("install the same version on all hosts"),
+            Failure::Other(why) => {
+                Finding::broken(Code::VersionsDiffer, "marline there is of another version")
+                    .because(format!("its answer is not understood: {why}"))
+                    .mend("install the same version on all hosts")
+            }
         };
         finding.on(host)
     }
