@@ -1,6 +1,7 @@
 //! Checks the house rules: allowed imports between crates and folders, no import cycles among
 //! files, openings of comments, where `unsafe` is forbidden, lengths of files, functions and lines,
-//! messages with codes, no unfinished work, test files that run, and names in `ARCHITECTURE.md` that exist.
+//! messages with codes, no unfinished work, test files that run, and names in `ARCHITECTURE.md`
+//! that exist.
 //!
 //! `cargo xtask tidy` prints the violations; `cargo test` runs the same checks. Rules of clippy and
 //! rustfmt are left to them. No dependencies, so that the crate builds in a second.

@@ -35,7 +35,7 @@ macro_rules! codes {
                 match self { $(Code::$name => $title,)* }
             }
 
-            /// What to do about it.
+            /// The remedy: a step for the user, or the place to look at.
             pub fn remedy(self) -> &'static str {
                 match self { $(Code::$name => $remedy,)* }
             }
@@ -86,9 +86,10 @@ codes! {
          not connect these hosts. *Heard, but nothing arrives*: a cable, port or firewall that \
          carries one direction.";
     PeerAwaited = 302, "A silent host is waited for",
-        "Look at it. A restarting switch takes a minute; the job goes on when the host answers.";
+        "Said every 10 s by one process of each waiting host. A restarting switch takes a minute; \
+         the job goes on when the host answers.";
     PathDown = 303, "A path is lost, or back",
-        "Others carry. Cables and switch ports of both ends; `marline report` names what they share.";
+        "Others carry. Cables, switch ports; `marline report` names what bad paths share.";
     PathSuspect = 304, "A path is in doubt, or cleared",
         "If often: a lossy link, or a loaded host.";
     Corrupt = 305, "Packets arrive damaged",
@@ -118,8 +119,8 @@ codes! {
     Unprotected = 404, "A protection is switched off", "Unset the variable.";
 
     NotUsed = 501, "Nothing was sent over Marline",
-        "All ranks used the MPI's shared memory (`--no-shm`), the program was built for another MPI, \
-         or a file of the MPI's settings chose another transport.";
+        "All ranks used the MPI's shared memory (`--no-shm`), the program was built for another \
+         MPI, or a file of the MPI's settings chose another transport.";
     StatisticsRoom = 502, "No place for statistics",
         "`/dev/shm` is full or cannot be written; MPICH dies of a *Bus error* there. Or set \
          `FI_MARLINE_STATS_DIR`.";

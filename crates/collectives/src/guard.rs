@@ -6,7 +6,8 @@ use std::ffi::c_int;
 use std::io::Write;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Writes a message with its code to the user with one call, because the launcher interleaves the ranks' output.
+/// Writes a message with its code to the user with one call, because the launcher interleaves the
+/// ranks' output.
 pub fn say(code: Code, text: &str) {
     let line = format!("marline: {}\n", code.mark(text));
     let _ = std::io::stderr().write_all(line.as_bytes());
