@@ -68,7 +68,7 @@ codes! {
     RailUnwatched = 208, "Interfaces cannot be watched", "Traffic alone shows faults.";
     LockedMemory = 209, "Memory cannot be registered",
         "`ulimit -l unlimited` (at least 11 MB for each rail of a process), in the batch system, \
-         too.";
+         too; else long messages are copied.";
     KernelLimit = 210, "A limit of the kernel is low",
         "As root: `sysctl -w net.core.rmem_max=8388608`, or what `marline doctor` prints.";
     BadAddress = 211, "An address is not usable",

@@ -1,5 +1,5 @@
 //! The summary of a job as data, which `marline stats --json` and `marline run --json` print;
-//! docs/statistics.md documents its members, `marline schema` prints their types.
+//! `marline schema` prints its members with their types and meanings.
 
 mod group;
 
@@ -44,7 +44,8 @@ fn code(s: &summary::Summary) -> Option<Code> {
 /// The summary of many processes.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Summary {
-    /// `clean`, `repaired`, `unprotected`, `peer-dead` or `unused`.
+    /// `clean`, `repaired` (something was lost or damaged, or a path left), `unprotected`,
+    /// `peer-dead` or `unused`.
     verdict: &'static str,
     /// The code of the verdict; null: no action is needed.
     code: Option<String>,

@@ -1,4 +1,4 @@
-//! The statistics and events of jobs as data, which `--json` prints (docs/statistics.md).
+//! The statistics and events of jobs as data, which `--json` prints (`marline schema`).
 
 use super::jobs::Job;
 use crate::json::Summary;
