@@ -5,18 +5,22 @@ use crate::sources::{Report, Source};
 
 /// The workspace's crates that each crate may import. `proto` must not import `rails`, no crate may
 /// import `provider`.
-const MAY_IMPORT: [(&str, &[&str]); 13] = [
+const MAY_IMPORT: [(&str, &[&str]); 14] = [
+    ("codes", &[]),
     ("auth", &[]),
     ("wire", &[]),
     ("checksum", &[]),
     ("proto", &["wire"]),
     ("rails", &["auth", "wire"]),
-    ("engine", &["auth", "wire", "checksum", "proto", "rails"]),
+    (
+        "engine",
+        &["codes", "auth", "wire", "checksum", "proto", "rails"],
+    ),
     ("version", &["wire"]),
-    ("provider", &["engine", "version"]),
+    ("provider", &["codes", "engine", "version"]),
     ("symbols", &[]),
-    ("mpi-shim", &["symbols"]),
-    ("collectives", &["symbols"]),
+    ("mpi-shim", &["codes", "symbols"]),
+    ("collectives", &["codes", "symbols"]),
     (
         "sim",
         &["auth", "wire", "checksum", "proto", "rails", "engine"],
@@ -24,7 +28,7 @@ const MAY_IMPORT: [(&str, &[&str]); 13] = [
     (
         "cli",
         &[
-            "auth", "wire", "checksum", "rails", "engine", "sim", "version",
+            "codes", "auth", "wire", "checksum", "rails", "engine", "sim", "version",
         ],
     ),
 ];

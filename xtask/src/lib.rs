@@ -1,6 +1,7 @@
 //! Checks the house rules: allowed imports between crates and folders, no import cycles among
 //! files, openings of comments, where `unsafe` is forbidden, lengths of files, functions and lines,
-//! no unfinished work, test files that run, and names in `ARCHITECTURE.md` that exist.
+//! messages with codes, no unfinished work, test files that run, and names in `ARCHITECTURE.md`
+//! that exist.
 //!
 //! `cargo xtask tidy` prints the violations; `cargo test` runs the same checks. Rules of clippy and
 //! rustfmt are left to them. No dependencies, so that the crate builds in a second.
@@ -13,6 +14,7 @@ mod english;
 mod imports;
 mod limits;
 mod map;
+mod messages;
 mod modules;
 mod paths;
 mod retired;
@@ -43,6 +45,7 @@ pub fn tidy(root: &Path) -> Result<Report, String> {
     documents::check(&sources, &mut report);
     for source in &sources {
         rules::check(source, &mut report);
+        messages::check(source, &mut report);
         retired::check(source, &mut report);
     }
     limits::check(&sources, &mut report);

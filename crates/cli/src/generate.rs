@@ -1,7 +1,7 @@
 //! `marline generate DIR` (hidden): writes man pages and shell completions, from the command's
 //! arguments and the table of settings, in the layout of `share/`.
 
-use crate::outcome::Outcome;
+use crate::outcome::Uncoded;
 use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::roff::{bold, roman, Roff};
@@ -23,7 +23,7 @@ const COMPLETIONS: [(Shell, &str, &str); 3] = [
 ];
 
 /// Writes all files.
-pub fn main(args: &GenerateArgs, command: &Command) -> Outcome {
+pub fn main(args: &GenerateArgs, command: &Command) -> Uncoded {
     write_all(&args.dir, command).map_err(|e| format!("{}: {e}", args.dir.display()))?;
     Ok(0)
 }

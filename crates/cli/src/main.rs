@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod doctor;
+mod explain;
 mod former;
 mod generate;
 mod json;
@@ -23,6 +24,7 @@ mod tune;
 mod xdpd;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use marline_codes::{Code, Coded};
 use outcome::EXIT_REFUSED;
 use papers::model;
 use run::{child, env, exec};
@@ -59,6 +61,8 @@ enum Command {
     Top(top::TopArgs),
     /// Tell in words what happened to a job and what to look at, with tables and a timeline.
     Report(report::ReportArgs),
+    /// Print what the code behind a message means and what to do: `marline explain E301`.
+    Explain(explain::ExplainArgs),
     /// Print the JSON schema of a command's output.
     Schema(schema::SchemaArgs),
     /// Tell what this machine, or several and the networks between them, lack, and what mends it.
@@ -94,6 +98,7 @@ fn main() -> ExitCode {
         // Help and version go to standard output, without a prefix.
         let _ = error.print();
         if error.use_stderr() {
+            tool::say(&Code::CommandLine.message("wrong arguments"));
             EXIT_REFUSED
         } else {
             0
@@ -107,25 +112,29 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Env(args) => env::main(&args),
         Command::Exec(args) => exec::main(&args),
-        Command::Stats(args) => stats::main(&args),
-        Command::Events(args) => stats::events::main(&args),
-        Command::Top(args) => top::main(&args),
+        Command::Stats(args) => stats::main(&args).coded(Code::StatisticsUnreadable),
+        Command::Events(args) => stats::events::main(&args).coded(Code::StatisticsUnreadable),
+        Command::Top(args) => top::main(&args).coded(Code::StatisticsUnreadable),
         Command::Report(args) => report::main(&args),
-        Command::Schema(args) => schema::main(&args),
-        Command::Doctor(args) => doctor::main(&args),
+        Command::Explain(args) => explain::main(&args),
+        Command::Schema(args) => schema::main(&args).coded(Code::Output),
+        Command::Doctor(args) => doctor::main(&args).coded(Code::DoctorFailed),
         Command::Lab(command) => lab::main(command),
-        Command::Sim(args) => marline_sim::command::run(&args).map(|kept| u8::from(!kept)),
-        Command::Tune(args) => tune::main(&args),
+        Command::Sim(args) => {
+            let kept = marline_sim::command::run(&args).coded(Code::ToolFailed);
+            kept.map(|kept| u8::from(!kept))
+        }
+        Command::Tune(args) => tune::main(&args).coded(Code::ToolFailed),
         Command::Xdpd(args) => xdpd::main(&args),
-        Command::Model(args) => model::main(&args),
-        Command::Generate(args) => generate::main(&args, &Cli::command()),
-        Command::LabHolder(args) => lab::holder::main(&args),
-        Command::LabAgent(args) => lab::enter::agent_main(&args),
+        Command::Model(args) => model::main(&args).coded(Code::ToolFailed),
+        Command::Generate(args) => generate::main(&args, &Cli::command()).coded(Code::Output),
+        Command::LabHolder(args) => lab::holder::main(&args).coded(Code::Lab),
+        Command::LabAgent(args) => lab::enter::agent_main(&args).coded(Code::Lab),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
-        Err(text) => {
-            tool::say(&text);
+        Err(message) => {
+            tool::say(&message);
             ExitCode::from(EXIT_REFUSED)
         }
     }

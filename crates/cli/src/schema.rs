@@ -1,6 +1,6 @@
 //! `marline schema`: the JSON schema of an output, made from the types that the output is made of.
 
-use crate::outcome::Outcome;
+use crate::outcome::Uncoded;
 use crate::report::data::Report;
 use crate::run::summary::Ended;
 use crate::stats::data::{Events, Followed, Stats};
@@ -29,7 +29,7 @@ enum Output {
 }
 
 /// Prints the schema.
-pub fn main(args: &SchemaArgs) -> Outcome {
+pub fn main(args: &SchemaArgs) -> Uncoded {
     let schema = schema(args.output);
     let text = serde_json::to_string_pretty(&schema).map_err(|e| format!("schema: {e}"))?;
     tool::print(&format!("{text}\n"))?;

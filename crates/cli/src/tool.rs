@@ -1,10 +1,17 @@
 //! Runs the system's tools (`ip`, `nft`, `tc`, `unshare`, …) with informative errors.
 
+use marline_codes::Message;
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Output, Stdio};
 
-/// Prints a line to standard error. A closed standard error (`2>&1 | head -1`) is ignored.
-pub fn say(line: &str) {
+/// Prints a message with its code to standard error.
+pub fn say(message: &Message) {
+    note(&message.to_string());
+}
+
+/// Prints a line about what the command does to standard error: no warning and no error. A closed
+/// standard error (`2>&1 | head -1`) is ignored.
+pub fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "marline: {line}");
 }
 

@@ -1,6 +1,7 @@
 //! `marline xdpd`: lends rails past the kernel's stack to processes without the privilege.
 
 use crate::tool;
+use marline_codes::{Code, Coded};
 use marline_rails::{XdpService, XdpServiceConfig};
 use std::path::PathBuf;
 
@@ -41,8 +42,9 @@ pub fn main(args: &XdpdArgs) -> crate::outcome::Outcome {
         sockets_max: args.max_sockets,
         ports: args.ports,
     };
-    let log = |line: &str| tool::say(&format!("xdpd: {line}"));
-    XdpService::open(&config, Box::new(log))?.run()
+    let log = |line: &str| tool::note(&format!("xdpd: {line}"));
+    let service = XdpService::open(&config, Box::new(log));
+    service.coded(Code::CannotStart)?.run()
 }
 
 /// Two ports, the lower first.

@@ -14,6 +14,7 @@ use crate::provider::{self, Provider};
 use crate::quiet::Quiet;
 use crate::requests;
 use crate::survival::Agreement;
+use marline_codes::Code;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -164,11 +165,12 @@ impl Agreeing<'_> {
 
     fn say_not_carried(&self, why: &str) {
         if self.rank == 0 && calls::are_asked_for() {
-            crate::guard::say(&format!(
+            let text = format!(
                 "the network does not carry multicast between {} ranks (it {why}): all of theirs \
                  goes point to point",
                 self.ranks
-            ));
+            );
+            crate::guard::say(Code::NoMulticast, &text);
         }
     }
 
@@ -225,11 +227,12 @@ fn warn_of_window(mpi: &Mpi, bytes: isize) {
     let warns = bytes > 0 && first().is_some_and(|(rank, _)| rank == 0);
     if warns && !WARNED.swap(true, Ordering::Relaxed) {
         let kib = bytes >> 10;
-        crate::guard::say(&format!(
+        let text = format!(
             "long broadcasts by multicast are slow: {kib} KiB may be under way instead of 2 MiB, \
              as the receive buffer of some rank is small. On each host, as root: sysctl -w \
              net.core.rmem_max=8388608"
-        ));
+        );
+        crate::guard::say(Code::KernelLimit, &text);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::group;
 use crate::mpi::{Handle, Mpi, SUCCESS};
 use crate::provider::{self, ENDED_DEAD, ENDED_MISMATCH, ENDED_NOT_CARRIED, ENDED_WELL};
 use crate::wait::{Stop, Wait};
+use marline_codes::Code;
 use std::ffi::{c_int, c_void};
 
 /// The arguments of `MPI_Bcast`, or of `MPI_Bcast_c`.
@@ -111,11 +112,12 @@ pub fn conclude(
         Ok(ENDED_WELL) => Some(SUCCESS),
         Ok(ENDED_NOT_CARRIED) => {
             if agreed.rank == 0 && agreed.group().is_some() {
-                crate::guard::say(&format!(
+                let text = format!(
                     "the network does not carry multicast between {} ranks any more: all of \
                      theirs goes point to point",
                     agreed.ranks
-                ));
+                );
+                crate::guard::say(Code::NoMulticast, &text);
             }
             agreed.leave();
             None
@@ -138,9 +140,10 @@ pub fn conclude(
 /// If `end` says so, tells the user that a broadcast of this rank ended because a peer is dead.
 pub fn report_death(end: isize, (rank, ranks): (usize, usize)) {
     if let Some(dead) = end.checked_sub(ENDED_DEAD).filter(|dead| *dead >= 0) {
-        crate::guard::say(&format!(
+        let text = format!(
             "rank {rank} of {ranks}: a broadcast ends with an error, as its peer, rank {dead}, is \
              dead"
-        ));
+        );
+        crate::guard::say(Code::PeerDead, &text);
     }
 }

@@ -1,13 +1,16 @@
 //! Handling of faults of this library, and messages to the user.
 
 use crate::mpi::{self, Mpi};
+use marline_codes::Code;
 use std::ffi::c_int;
 use std::io::Write;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Writes a message to the user with one call, because the launcher interleaves the ranks' output.
-pub fn say(text: &str) {
-    let _ = std::io::stderr().write_all(format!("marline: {text}\n").as_bytes());
+/// Writes a message with its code to the user with one call, because the launcher interleaves the
+/// ranks' output.
+pub fn say(code: Code, text: &str) {
+    let line = format!("marline: {}\n", code.mark(text));
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Runs a call with the MPI if multicast is possible.
@@ -22,6 +25,7 @@ pub fn with(call: impl FnOnce(&'static Mpi) -> Option<c_int>) -> Option<c_int> {
 fn guarded(call: impl FnOnce() -> Option<c_int>, end: impl FnOnce()) -> Option<c_int> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
         say(
+            Code::Internal,
             "a fault in libmarline-collectives.so (see above) ends this rank, as the others may \
              wait for it. `marline run --no-multicast` does without that library.",
         );

@@ -282,6 +282,7 @@ pub const REMOTE_PIECES_MAX: usize = 8;
 /// costs no more than reading its memory a second time would.
 pub const BORROW_ABOVE: usize = 16_384;
 
+use marline_codes::Code;
 use marline_proto::group::End;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -356,8 +357,8 @@ impl Counter {
 pub enum LogLevel {
     /** Was asked for, and is to be read as it stands: lines of their own on standard error. */
     Report,
-    /** Must be seen. */
-    Warn,
+    /** Must be seen, with the code behind the text. */
+    Warn(Code),
     /** For people who ask. */
     Info,
     /** For developers. */

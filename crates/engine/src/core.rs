@@ -48,6 +48,7 @@ use crate::state::rails::{RailState, Rails};
 use crate::state::regions::Operations;
 use crate::state::rpcs::Rpcs;
 use crate::state::write::direct_datagrams;
+use marline_codes::Code;
 use marline_proto::{Config, Delivery, Node, RailSpec};
 use marline_rails::{RailTx, RemoteWrites};
 use marline_wire::{RailWrites, PACKET_MAX};
@@ -160,6 +161,10 @@ impl<S: System> Core<S> {
         (self.log.0)(level, text);
     }
 
+    pub(crate) fn warn(&self, code: Code, text: &str) {
+        self.say(LogLevel::Warn(code), text);
+    }
+
     /// Describes the rails to nodes.
     pub(crate) fn rail_specs(&self) -> Vec<RailSpec> {
         let cap = if self.cfg.mtu == 0 {
@@ -241,7 +246,7 @@ impl<S: System> Core<S> {
     /// endpoints with constant identities.
     fn number(&mut self) -> Result<u64, SubmitError> {
         (self.random)().map_err(|why| {
-            (self.log.0)(LogLevel::Warn, &why);
+            self.warn(Code::CannotStart, &why);
             SubmitError::NoIdentity
         })
     }

@@ -1,8 +1,8 @@
 //! The engine's handle, which API layers call. Every method may be called from any thread.
 
 use crate::api::{
-    flag, AtomicReq, AvId, Completion, Counted, Counter, CqId, EpId, FiAddr, IoVec, LogLevel,
-    LogSink, RecvReq, Region, RemoteReq, SendReq, SubmitError,
+    flag, AtomicReq, AvId, Completion, Counted, Counter, CqId, EpId, FiAddr, IoVec, LogSink,
+    RecvReq, Region, RemoteReq, SendReq, SubmitError,
 };
 use crate::config::settings::Settings;
 use crate::core::{Core, CoreConfig};
@@ -13,6 +13,7 @@ use crate::platform::system::System;
 use crate::progress::process::{self, Process};
 use crate::progress::shared::{Parts, Shared};
 use marline_auth::JobKey;
+use marline_codes::Code;
 use marline_rails::InterfaceChange;
 use marline_wire::Address;
 
@@ -271,12 +272,12 @@ impl<S: System> Engine<S> {
     pub fn av_insert(&self, av: AvId, blob: &[u8]) -> Result<FiAddr, SubmitError> {
         let mut core = self.shared.usable()?;
         let address = Address::decode(blob).map_err(|why| {
-            core.say(LogLevel::Warn, &why.to_string());
+            core.warn(Code::BadAddress, &why.to_string());
             SubmitError::BadAddress
         })?;
         if address.id == 0 {
-            core.say(
-                LogLevel::Warn,
+            core.warn(
+                Code::BadAddress,
                 "this address has a host and a port, and names nobody there",
             );
             return Err(SubmitError::BadAddress);

@@ -16,6 +16,7 @@ use crate::progress::sum_workers::SumWorkers;
 use crate::progress::waits::Waits;
 use marline_auth::{ConnectionKeys, DirectKey, JobKey};
 use marline_checksum::Algorithm;
+use marline_codes::Code;
 use marline_proto::{Config, FRAGMENT_MAX};
 use marline_rails::{
     choose_rails, open_rail, with_paths, with_tcp_standby, AnyRail, AnyRx, AnyTx, FaultScript,
@@ -44,7 +45,7 @@ impl Shared<Process> {
             Ok(watch) => Some(watch),
             Err(e) => {
                 (log.0)(
-                    LogLevel::Warn,
+                    LogLevel::Warn(Code::RailUnwatched),
                     &format!("{e}; rails are judged by their traffic alone"),
                 );
                 None
@@ -53,7 +54,7 @@ impl Shared<Process> {
         fds.extend(interfaces.as_ref().map(InterfaceWatch::fd));
         for rail in settings.checksum_rails.unknown(&names) {
             let text = format!("FI_MARLINE_TEST=checksum_rails: {rail} is no rail of this process");
-            (log.0)(LogLevel::Warn, &text);
+            (log.0)(LogLevel::Warn(Code::SettingWrong), &text);
         }
         let tuned = Tuned::open(settings, |level, text| (log.0)(level, text));
         let publisher = Publisher::open(settings, &log);
@@ -243,7 +244,7 @@ fn open_or_instead(
         "there is no rail {}: {why}; it is a UDP rail",
         choice.name()
     );
-    (log.0)(LogLevel::Warn, &text);
+    (log.0)(LogLevel::Warn(Code::RailInstead), &text);
     Ok((udp, rail))
 }
 

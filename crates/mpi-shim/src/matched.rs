@@ -5,6 +5,7 @@
 //! Open MPI's Fortran functions call the profiling interface, so that is interposed as well. Calls
 //! of all other MPIs, and of Open MPI with another pml, are passed on unchanged.
 
+use marline_codes::Code;
 use marline_symbols::{function, next, EnvelopeFn, ErrorFn, ExtentFn, PackFn, UnpackFn};
 use std::ffi::{c_int, c_void, CStr};
 use std::io::Write;
@@ -217,8 +218,9 @@ impl OpenMpi {
     /// Reports a place that is too large for the available memory or for `MPI_Unpack`.
     fn refuse(&self, code: c_int, most: &str) -> c_int {
         let text =
-            format!("marline: MPI_Mrecv and MPI_Imrecv receive {most} into a datatype with gaps\n");
-        let _ = std::io::stderr().write_all(text.as_bytes());
+            format!("marline: MPI_Mrecv and MPI_Imrecv receive {most} into a datatype with gaps");
+        let line = Code::MatchedReceive.mark(&text) + "\n";
+        let _ = std::io::stderr().write_all(line.as_bytes());
         // SAFETY: a communicator whose error handler is called.
         unsafe { (self.error)(self.own, code) };
         code

@@ -4,6 +4,7 @@ use super::endpoint::{Endpoint, Shared};
 use super::local;
 use super::measure;
 use super::messages::{Answer, HostRail, Open, Opened, Request, WORDS};
+use marline_codes::Code;
 use marline_rails::InterfaceChoice;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ struct Agent {
 }
 
 /// Answers requests until the end of the standard input.
-pub fn main() -> crate::outcome::Outcome {
+pub fn main() -> crate::outcome::Uncoded {
     thread::spawn(|| {
         thread::sleep(LIFE_MAX);
         std::process::exit(i32::from(crate::outcome::EXIT_REFUSED));
@@ -81,7 +82,9 @@ fn open(how: &Open) -> (Agent, Opened) {
         let opened = match rail.down {
             Some(_) => None,
             None => Endpoint::open(at as u8, &interface, how.ports, &shared)
-                .map_err(|why| findings.push(super::finding::Finding::broken(why)))
+                .map_err(|why| {
+                    findings.push(super::finding::Finding::broken(Code::CannotStart, why))
+                })
                 .ok(),
         };
         rails.push(match &opened {

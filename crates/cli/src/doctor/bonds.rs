@@ -1,6 +1,7 @@
 //! Findings on bonds, from the kernel's page of each.
 
 use super::finding::Finding;
+use marline_codes::Code;
 use marline_rails::InterfaceChoice;
 use std::collections::BTreeMap;
 
@@ -70,7 +71,8 @@ impl Page {
         let mut all = vec![Finding::good(what)
             .because("a path is one flow and uses one port; ports with addresses are rails each")];
         for Port { name: port, .. } in self.ports.iter().filter(|port| !port.up) {
-            let finding = Finding::warning(format!("{port}, a port of {name}, is down"));
+            let what = format!("{port}, a port of {name}, is down");
+            let finding = Finding::warning(Code::RailDown, what);
             all.push(finding.mend(format!("ethtool {port}")));
         }
         all.extend(self.apart(name));
@@ -103,7 +105,11 @@ impl Page {
         };
         let mend = "on the switch: one LAG with LACP for all ports of the bond";
         let look = format!("{mend}\ncat /proc/net/bonding/{name}    # as root: partners");
-        Some(Finding::warning(what).because(reason).mend(look))
+        Some(
+            Finding::warning(Code::RailDown, what)
+                .because(reason)
+                .mend(look),
+        )
     }
 }
 
@@ -133,7 +139,9 @@ mod tests {
             "{said}"
         );
         assert!(
-            said.contains("warning: eth1, a port of bond0, is down   ethtool eth1"),
+            said.contains(
+                "warning: eth1, a port of bond0, is down [MARLINE-E203]\n    ethtool eth1"
+            ),
             "{said}"
         );
         assert!(!said.contains("eth0, a port"), "{said}");

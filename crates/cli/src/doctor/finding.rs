@@ -1,6 +1,7 @@
 //! Findings of the doctor as data: severity, the finding, the reason, and the command that mends
 //! it.
 
+use marline_codes::Code;
 use marline_engine::stats::text::wrap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -45,6 +46,9 @@ pub struct Finding {
     pub hosts: Vec<String>,
     /// The finding, without the hosts.
     pub what: String,
+    /// The code, of which `marline explain` has the meaning; null for information.
+    #[serde(default)]
+    pub code: Option<String>,
     /// The reason why it matters, or how it was found; may be empty.
     pub reason: String,
     /// The command or step that mends it; may be empty.
@@ -52,30 +56,31 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding of this weight.
-    pub fn new(severity: Severity, what: impl Into<String>) -> Finding {
+    /// A finding of this weight with its code, if it has one.
+    pub fn new(severity: Severity, code: Option<Code>, what: impl Into<String>) -> Finding {
         Finding {
             severity,
             hosts: Vec::new(),
             what: what.into(),
+            code: code.map(|code| code.to_string()),
             reason: String::new(),
             mend: String::new(),
         }
     }
 
     /// Something that does not work.
-    pub fn broken(what: impl Into<String>) -> Finding {
-        Finding::new(Severity::Broken, what)
+    pub fn broken(code: Code, what: impl Into<String>) -> Finding {
+        Finding::new(Severity::Broken, Some(code), what)
     }
 
     /// Something that works less well than it could.
-    pub fn warning(what: impl Into<String>) -> Finding {
-        Finding::new(Severity::Warning, what)
+    pub fn warning(code: Code, what: impl Into<String>) -> Finding {
+        Finding::new(Severity::Warning, Some(code), what)
     }
 
     /// Something for information.
     pub fn good(what: impl Into<String>) -> Finding {
-        Finding::new(Severity::Good, what)
+        Finding::new(Severity::Good, None, what)
     }
 
     /// Adds the reason.
@@ -105,8 +110,12 @@ impl Finding {
             "" => String::new(),
             reason => format!(": {reason}"),
         };
+        let code = match &self.code {
+            Some(code) => format!(" [{code}]"),
+            None => String::new(),
+        };
         let name = self.severity.name();
-        let mut text = wrap(&format!("{name}: {hosts}{}{reason}", self.what));
+        let mut text = wrap(&format!("{name}: {hosts}{}{reason}{code}", self.what));
         for line in self.mend.lines() {
             text += &format!("    {line}\n");
         }
@@ -151,26 +160,35 @@ mod tests {
     fn the_heaviest_finding_gives_the_status() {
         assert_eq!(exit_status(&[]), 0);
         assert_eq!(exit_status(&[Finding::good("a")]), 0);
-        let all = [Finding::good("a"), Finding::warning("b")];
+        let all = [Finding::good("a"), Finding::warning(Code::Clock, "b")];
         assert_eq!(exit_status(&all), 1);
-        let all = [Finding::broken("c"), Finding::warning("b")];
+        let all = [
+            Finding::broken(Code::Loss, "c"),
+            Finding::warning(Code::Clock, "b"),
+        ];
         assert_eq!(exit_status(&all), 2);
     }
 
     #[test]
     fn findings_of_several_hosts_are_put_together() {
-        let low = || Finding::warning("low").because("so").mend("do\nthis");
+        let low = || {
+            Finding::warning(Code::Clock, "low")
+                .because("so")
+                .mend("do\nthis")
+        };
         let all = vec![
             Finding::good("fine"),
             low().on("h1"),
             low().on("h0"),
             low().on("h1"),
-            Finding::broken("dead").on("h2"),
+            Finding::broken(Code::Loss, "dead").on("h2"),
         ];
         let said = text(&arrange(all));
         assert_eq!(
             said,
-            "broken: h2: dead\nwarning: h1, h0: low: so\n    do\n    this\ngood: fine\n"
+            "broken: h2: dead [MARLINE-E312]\n\
+             warning: h1, h0: low: so [MARLINE-E214]\n    do\n    this\n\
+             good: fine\n"
         );
     }
 }

@@ -4,6 +4,7 @@
 use super::facts::{Cluster, Host};
 use super::finding::Finding;
 use super::messages::Opened;
+use marline_codes::Code;
 use std::collections::BTreeMap;
 
 /// Difference of clocks in nanoseconds from which times of events on several hosts mislead.
@@ -43,7 +44,7 @@ fn clock(host: &Host) -> Option<Finding> {
             false => "behind",
         }
     );
-    let finding = Finding::warning(what)
+    let finding = Finding::warning(Code::Clock, what)
         .because("times of events on several hosts cannot be compared")
         .mend("timedatectl set-ntp true    # or chrony");
     Some(finding.on(&host.name))
@@ -68,7 +69,7 @@ fn differ(cluster: &Cluster, what: &str, of: impl Fn(&Opened) -> &String) -> Vec
     };
     let others = hosts.iter().filter(|(value, _)| **value != usual);
     let finding = |(value, names): (&&String, &Vec<&str>)| {
-        let finding = Finding::warning(format!("marline has {what} {value}"))
+        let finding = Finding::warning(Code::VersionsDiffer, format!("marline has {what} {value}"))
             .because(format!("most hosts have {usual}; jobs use what both can"))
             .mend("install the same version on all hosts");
         names.iter().fold(finding, |finding, name| finding.on(name))
@@ -113,10 +114,12 @@ mod tests {
         let mut cluster = healthy(2, 1);
         for host in 0..2 {
             let opened = cluster.hosts[host].opened.as_mut().unwrap();
-            opened.findings.push(Finding::broken("rail0 is down"));
+            opened
+                .findings
+                .push(Finding::broken(Code::RailDown, "rail0 is down"));
         }
         assert!(said(&cluster).contains("h0, h1: rail0 is down"));
-        cluster.hosts[0].opened = Err(Finding::broken("is away").on("h0"));
+        cluster.hosts[0].opened = Err(Finding::broken(Code::DoctorFailed, "is away").on("h0"));
         assert!(said(&cluster).contains("broken: h0: is away"));
     }
 }

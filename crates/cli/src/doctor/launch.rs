@@ -3,6 +3,7 @@
 use super::finding::Finding;
 use super::session::Failure;
 use crate::tool;
+use marline_codes::Code;
 use std::process::Command;
 
 /// The way to start a command on a host: words with `{host}`, and the command.
@@ -73,40 +74,48 @@ impl By {
         let last = |said: &str| said.lines().last().unwrap_or_default().trim().to_owned();
         let finding = match failure {
             Failure::NotStarted(why) => {
-                Finding::broken(format!("{program} cannot be started")).because(why.clone())
+                Finding::broken(Code::DoctorFailed, format!("{program} cannot be started"))
+                    .because(why.clone())
             }
             Failure::Ended(_, said) if said.contains("unexpected argument") => {
-                Finding::broken("marline there is of another version")
+                Finding::broken(Code::VersionsDiffer, "marline there is of another version")
                     .because(format!("{marline} knows no `doctor --agent`"))
                     .mend("install the same version on all hosts")
             }
-            Failure::Ended(Some(status), said) if is_missing(*status, said) => {
-                Finding::broken(format!("marline is not installed at {marline}"))
-                    .because(last(said))
-                    .mend("install it there, or name its path: --marline PATH")
-            }
+            Failure::Ended(Some(status), said) if is_missing(*status, said) => Finding::broken(
+                Code::DoctorFailed,
+                format!("marline is not installed at {marline}"),
+            )
+            .because(last(said))
+            .mend("install it there, or name its path: --marline PATH"),
             Failure::Ended(Some(SSH_FAILED), said) => {
                 not_let_in(host, said, &by).unwrap_or_else(|| {
-                    Finding::broken(format!("cannot be reached by {program}"))
+                    let what = format!("cannot be reached by {program}");
+                    Finding::broken(Code::DoctorFailed, what)
                         .because(last(said))
                         .mend(by)
                 })
             }
             Failure::Ended(status, said) => {
                 let status = status.map_or("a signal".to_owned(), |s| format!("status {s}"));
-                Finding::broken(format!("{program} or the agent ended with {status}"))
-                    .because(last(said))
-                    .mend(by)
+                Finding::broken(
+                    Code::DoctorFailed,
+                    format!("{program} or the agent ended with {status}"),
+                )
+                .because(last(said))
+                .mend(by)
             }
-            Failure::Silent(said) => Finding::broken("gives no answer")
+            Failure::Silent(said) => Finding::broken(Code::DoctorFailed, "gives no answer")
                 .because(match &last(said)[..] {
                     "" => format!("{program} has started, but nothing comes back in time"),
                     said => said.to_owned(),
                 })
                 .mend(by),
-            Failure::Other(why) => Finding::broken("marline there is of another version")
-                .because(format!("its answer is not understood: {why}"))
-                .mend("install the same version on all hosts"),
+            Failure::Other(why) => {
+                Finding::broken(Code::VersionsDiffer, "marline there is of another version")
+                    .because(format!("its answer is not understood: {why}"))
+                    .mend("install the same version on all hosts")
+            }
         };
         finding.on(host)
     }
@@ -119,16 +128,20 @@ fn not_let_in(host: &str, said: &str, by: &str) -> Option<Finding> {
     if has("HOST IDENTIFICATION HAS CHANGED").is_some() {
         let forget = has("ssh-keygen -f").map(|line| line.trim().to_owned());
         let forget = forget.unwrap_or_else(|| format!("ssh-keygen -R {host}"));
-        let finding = Finding::broken("ssh gets another host key than the known one")
-            .because("the host was installed anew, or another one answers in its place");
+        let finding = Finding::broken(
+            Code::DoctorFailed,
+            "ssh gets another host key than the known one",
+        )
+        .because("the host was installed anew, or another one answers in its place");
         return Some(finding.mend(format!("{forget}    # if the new key is right\n{by}")));
     }
     if has("Host key verification failed").is_some() {
-        let finding = Finding::broken("ssh does not know the host's key");
+        let finding = Finding::broken(Code::DoctorFailed, "ssh does not know the host's key");
         return Some(finding.mend(format!("{by}    # and compare the fingerprint")));
     }
     let refused = has("Permission denied (")?;
-    let finding = Finding::broken("the host refuses the login").because(refused.trim());
+    let finding =
+        Finding::broken(Code::DoctorFailed, "the host refuses the login").because(refused.trim());
     Some(finding.mend(format!("ssh-copy-id {host}")))
 }
 

@@ -1,6 +1,7 @@
 //! Findings on the limits that the kernel sets: buffers, locked memory, descriptors, queues.
 
 use super::finding::{Finding, Severity};
+use marline_codes::Code;
 use std::path::Path;
 
 /// The receive buffer that a UDP rail requests, in bytes.
@@ -59,13 +60,13 @@ impl Limits {
     pub fn findings(&self) -> Vec<Finding> {
         let receive = self.receive.and_then(receive_buffer);
         let send = self.send.filter(|&bytes| bytes < SEND_BUFFER).map(|bytes| {
-            Finding::warning(format!("net.core.wmem_max is {bytes}"))
+            Finding::warning(Code::KernelLimit, format!("net.core.wmem_max is {bytes}"))
                 .because("a rail's send buffer holds no two super-packets")
                 .mend("sysctl -w net.core.wmem_max=4194304")
         });
         let queue = self.somaxconn.filter(|&length| length < SOMAXCONN);
         let queue = queue.map(|length| {
-            Finding::warning(format!("net.core.somaxconn is {length}"))
+            Finding::warning(Code::KernelLimit, format!("net.core.somaxconn is {length}"))
                 .because("TCP rails of many ranks that connect at one time wait for seconds")
                 .mend("sysctl -w net.core.somaxconn=4096")
         });
@@ -81,15 +82,18 @@ impl Limits {
             false => "long messages beyond that are copied",
         };
         let what = format!("locked memory is limited to {} KiB", bytes >> 10);
-        let finding = Finding::warning(what).because(reason);
+        let finding = Finding::warning(Code::LockedMemory, what).because(reason);
         Some(finding.mend("ulimit -l unlimited"))
     }
 
     fn files(&self) -> Option<Finding> {
         let count = soft(&self.process, FILES_ROW)?.ok()?;
-        let finding = Finding::warning(format!("a process may open {count} files"))
-            .because("TCP rails close connections to open others")
-            .mend("ulimit -n 65536");
+        let finding = Finding::warning(
+            Code::KernelLimit,
+            format!("a process may open {count} files"),
+        )
+        .because("TCP rails close connections to open others")
+        .mend("ulimit -n 65536");
         (count < DESCRIPTORS).then_some(finding)
     }
 }
@@ -104,7 +108,7 @@ fn receive_buffer(bytes: usize) -> Option<Finding> {
         ),
     };
     let what = format!("receive buffers end at {} KiB of 8192", bytes >> 10);
-    let finding = Finding::new(severity, what)
+    let finding = Finding::new(severity, Some(Code::KernelLimit), what)
         .because(format!("packets are lost where a process reads late{slow}"));
     Some(finding.mend(format!("sysctl -w net.core.rmem_max={BUFFER}")))
 }

@@ -4,6 +4,7 @@ use super::finding::Finding;
 use super::limits::Limits;
 use super::{bonds, roce, subnets};
 use crate::run::provider;
+use marline_codes::Code;
 use marline_engine::settings::Settings;
 use marline_rails::{choose_rails, InterfaceChoice, RailChoice};
 use std::path::PathBuf;
@@ -57,7 +58,7 @@ pub fn findings(named: &str) -> Vec<Finding> {
                 "" => String::new(),
                 named => format!(" of {RAILS}={named}"),
             };
-            all.push(Finding::broken(format!("there is no rail{set}")).because(why));
+            all.push(Finding::broken(Code::NoRail, format!("there is no rail{set}")).because(why));
         }
     }
     let interfaces = rails(named).unwrap_or_default();
@@ -78,7 +79,7 @@ fn state(choice: &RailChoice) -> Option<Finding> {
         return Some(Finding::good(format!("{name} is waited for")).because(why));
     }
     if choice.instead().is_some() {
-        let finding = Finding::warning(format!("{name} would be a UDP rail"));
+        let finding = Finding::warning(Code::RailInstead, format!("{name} would be a UDP rail"));
         return Some(finding.because(why));
     }
     let mend = match choice.interface.ip.is_unspecified() {
@@ -87,7 +88,7 @@ fn state(choice: &RailChoice) -> Option<Finding> {
             format!("ip link set {port} up    # then its cable and switch port: ethtool {port}")
         }
     };
-    let finding = Finding::broken(format!("{name} is down")).because(why);
+    let finding = Finding::broken(Code::RailDown, format!("{name} is down")).because(why);
     Some(finding.mend(mend))
 }
 
@@ -99,7 +100,8 @@ fn library() -> Option<Finding> {
     let version = marline_version::TEXT;
     let same = memchr::memmem::find(&bytes, version.as_bytes()).is_some();
     let what = format!("{} is of another version", file.display());
-    let finding = Finding::warning(what).because(format!("this command is {version}"));
+    let finding =
+        Finding::warning(Code::VersionsDiffer, what).because(format!("this command is {version}"));
     (!same).then(|| finding.mend("install both from one package"))
 }
 

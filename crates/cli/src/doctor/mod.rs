@@ -69,7 +69,7 @@ pub struct DoctorArgs {
 }
 
 /// Prints what was found. The exit status is that of the heaviest finding.
-pub fn main(args: &DoctorArgs) -> crate::outcome::Outcome {
+pub fn main(args: &DoctorArgs) -> crate::outcome::Uncoded {
     if args.agent {
         return agent::main();
     }
@@ -94,7 +94,7 @@ pub fn main(args: &DoctorArgs) -> crate::outcome::Outcome {
     Ok(exit_status(&findings))
 }
 
-fn several(args: &DoctorArgs) -> crate::outcome::Outcome {
+fn several(args: &DoctorArgs) -> crate::outcome::Uncoded {
     let names = match &args.hosts {
         Some(list) => hostlist::hosts(list)?,
         None => launch::slurm_hosts()?,

@@ -7,6 +7,7 @@ use super::messages::Tcp;
 use super::places::{groups, Group};
 use super::subnets;
 use crate::report::End;
+use marline_codes::Code;
 use std::collections::BTreeSet;
 
 /// Loss in percent from which something is broken: several packets of those sent, which a receiver
@@ -80,15 +81,18 @@ fn blocked(cluster: &Cluster, block: Block, group: &Group<'_>) -> Finding {
     };
     let filter = at_each(group, |_| "nft list ruleset".to_owned());
     match block {
-        Block::Ports => Finding::broken(format!("the ports {least}-{most} are closed {place}"))
-            .because(format!(
-                "packets to other ports arrive: a firewall{one_way}"
-            ))
-            .mend(format!(
-                "{}    # rules: FI_MARLINE_PORTS={least}-{most} marline doctor --firewall",
-                filter.trim_end()
-            )),
-        Block::Udp => Finding::broken(format!("UDP does not pass {place}"))
+        Block::Ports => Finding::broken(
+            Code::Blocked,
+            format!("the ports {least}-{most} are closed {place}"),
+        )
+        .because(format!(
+            "packets to other ports arrive: a firewall{one_way}"
+        ))
+        .mend(format!(
+            "{}    # rules: FI_MARLINE_PORTS={least}-{most} marline doctor --firewall",
+            filter.trim_end()
+        )),
+        Block::Udp => Finding::broken(Code::Blocked, format!("UDP does not pass {place}"))
             .because(format!("TCP does: a firewall{one_way}"))
             .mend(filter),
         Block::All => {
@@ -100,7 +104,7 @@ fn blocked(cluster: &Cluster, block: Block, group: &Group<'_>) -> Finding {
                 let rail = &end.rail;
                 format!("ip -s link show {rail}; ip neigh show dev {rail}; nft list ruleset")
             };
-            Finding::broken(format!("nothing passes {place}"))
+            Finding::broken(Code::Blocked, format!("nothing passes {place}"))
                 .because(format!("{reason}{one_way}"))
                 .mend(at_each(group, look))
         }
@@ -120,7 +124,7 @@ fn loss(group: &Group<'_>) -> Finding {
     let losses = group.paths.iter().filter_map(|path| path.loss_percent());
     let most = losses.fold(0.0, f64::max);
     let sent = group.paths[0].measure.as_ref().map_or(0, |m| m.sent);
-    Finding::broken(format!("packets are lost {}", group.place))
+    Finding::broken(Code::Loss, format!("packets are lost {}", group.place))
         .because(format!(
             "up to {most:.1} % of {sent}: cable, NIC or switch port"
         ))
@@ -136,7 +140,7 @@ fn sizes(group: &Group<'_>) -> Finding {
         "packets of more than {arrived} bytes vanish {}",
         group.place
     );
-    Finding::warning(what)
+    Finding::warning(Code::PathShrank, what)
         .because(format!(
             "the interfaces take {wanted} bytes, a switch or router between them fewer"
         ))
@@ -155,7 +159,7 @@ fn without_tcp(group: &Group<'_>) -> Finding {
         true => "a firewall refuses connections",
         false => "connections get no answer: a firewall",
     };
-    Finding::warning(format!("TCP does not pass {}", group.place))
+    Finding::warning(Code::Blocked, format!("TCP does not pass {}", group.place))
         .because(format!(
             "{how}; TCP rails stand by for networks that lose UDP"
         ))
@@ -163,15 +167,18 @@ fn without_tcp(group: &Group<'_>) -> Finding {
 }
 
 fn without_multicast(group: &Group<'_>) -> Finding {
-    Finding::warning(format!("multicast does not pass {}", group.place))
-        .because("broadcasts go from process to process instead")
-        .mend(format!(
-            "a switch with IGMP snooping needs a querier\n{}",
-            at_each(group, |end| format!(
-                "ip maddr show {}; nft list ruleset",
-                end.rail
-            ))
+    Finding::warning(
+        Code::NoMulticast,
+        format!("multicast does not pass {}", group.place),
+    )
+    .because("broadcasts go from process to process instead")
+    .mend(format!(
+        "a switch with IGMP snooping needs a querier\n{}",
+        at_each(group, |end| format!(
+            "ip maddr show {}; nft list ruleset",
+            end.rail
         ))
+    ))
 }
 
 /// A sentence where all is well.
@@ -179,7 +186,7 @@ fn summary(cluster: &Cluster) -> Option<Finding> {
     let examined = cluster.hosts.iter().filter(|host| host.opened.is_ok());
     let (hosts, ways) = (examined.count(), cluster.paths.len());
     if hosts > 1 && ways == 0 {
-        let finding = Finding::broken("no rail of a host meets one of another");
+        let finding = Finding::broken(Code::NoCommonRail, "no rail of a host meets one of another");
         return Some(finding.because("no subnets are shared, and no rails are at the same place"));
     }
     let all = cluster.paths.iter().all(Path::carries);

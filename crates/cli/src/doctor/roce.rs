@@ -2,6 +2,7 @@
 //! as far as sysfs shows them.
 
 use super::finding::Finding;
+use marline_codes::Code;
 use std::fs;
 use std::path::Path;
 
@@ -32,10 +33,10 @@ fn of_port(name: &str, port: &Path) -> Vec<Finding> {
         .find(|name| !name.is_empty());
     let gids = match kinds.iter().any(|kind| kind.contains("v2")) {
         true => Finding::good(format!("{name} has GIDs of RoCE version 2")),
-        false if kinds.is_empty() => Finding::warning(format!("{name} has no GID"))
+        false if kinds.is_empty() => Finding::warning(Code::Roce, format!("{name} has no GID"))
             .because("a rail on it does not start")
             .mend("ip addr add ADDRESS dev INTERFACE"),
-        false => Finding::warning(format!("{name} has no GID of RoCE version 2"))
+        false => Finding::warning(Code::Roce, format!("{name} has no GID of RoCE version 2"))
             .because("packets of version 1 pass no router")
             .mend("ip addr add ADDRESS dev INTERFACE"),
     };
@@ -54,9 +55,10 @@ fn marks(name: &str, port: &Path, interface: &str) -> Finding {
         (_, false) => Finding::good(format!("PFC, ECN and DSCP of {name} cannot be read here"))
             .because("sysfs does not show them; without PFC RoCE loses packets under load")
             .mend(tools),
-        (true, _) => Finding::warning(format!(
-            "{name} answers congestion marks (ECN) on no priority"
-        ))
+        (true, _) => Finding::warning(
+            Code::Roce,
+            format!("{name} answers congestion marks (ECN) on no priority"),
+        )
         .because("RoCE slows down by loss alone")
         .mend(format!(
             "echo 1 > /sys/class/net/{interface}/ecn/roce_np/enable/3"

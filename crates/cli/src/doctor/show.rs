@@ -150,14 +150,15 @@ fn columns(cluster: &Cluster, path: &Path) -> [String; 7] {
 mod tests {
     use super::super::facts::healthy;
     use super::*;
+    use marline_codes::Code;
 
     #[test]
     fn ways_are_rows_of_a_table() {
         let mut cluster = healthy(2, 1);
         cluster.paths[1].measure = None;
-        let said = text(&cluster, &[Finding::warning("x")]);
+        let said = text(&cluster, &[Finding::warning(Code::Roce, "x")]);
         let lines: Vec<&str> = said.lines().collect();
-        assert_eq!(lines[0], "warning: x");
+        assert_eq!(lines[0], "warning: x [MARLINE-E213]");
         assert!(lines[2].starts_with("from      to         MTU"), "{said}");
         assert!(
             lines[3].starts_with("h0:rail0  h1:rail0  1500  0.0 %"),
@@ -170,10 +171,11 @@ mod tests {
     #[test]
     fn json_has_findings_hosts_and_ways() {
         let cluster = healthy(2, 1);
-        let said = json(&cluster, &[Finding::warning("x").on("h1")]).unwrap();
+        let said = json(&cluster, &[Finding::warning(Code::Roce, "x").on("h1")]).unwrap();
         let value: serde_json::Value = serde_json::from_str(&said).unwrap();
         assert_eq!(value["exit_status"], 1);
         assert_eq!(value["findings"][0]["severity"], "warning");
+        assert_eq!(value["findings"][0]["code"], "MARLINE-E213");
         assert_eq!(value["findings"][0]["hosts"][0], "h1");
         assert_eq!(value["hosts"][1]["rails"][0]["name"], "rail0");
         assert_eq!(value["paths"][0]["tcp"], "open");

@@ -4,6 +4,7 @@
 use super::facts::{Cluster, Host, Path, RailId};
 use super::finding::{Finding, Severity};
 use super::messages::{HostRail, Tcp};
+use marline_codes::Code;
 use marline_rails::InterfaceChoice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -79,7 +80,7 @@ pub fn on_one_host(
             if !wrong.is_empty() {
                 let what = format!("{} and {} are in one subnet", a.name, b.name);
                 let why = "packets for one may arrive at the other, or be dropped";
-                let finding = Finding::warning(what)
+                let finding = Finding::warning(Code::Subnets, what)
                     .because(format!("with the present {} {why}", names.join(", ")));
                 all.push(finding.mend(set.collect::<String>()));
             }
@@ -119,7 +120,7 @@ pub fn findings(cluster: &Cluster) -> Vec<Finding> {
             let last = ids.last().map(|id| cluster.end(*id));
             let (host, rail) = last.map_or_else(Default::default, |end| (end.host, end.rail));
             all.push(
-                Finding::broken(what)
+                Finding::broken(Code::Subnets, what)
                     .because("packets for one arrive at the other, or at both by turns")
                     .mend(format!(
                         "on {host}: ip addr del {ip} dev {rail}; ip addr add ADDRESS dev {rail}"
@@ -186,7 +187,7 @@ pub fn apart(cluster: &Cluster) -> BTreeMap<RailId, Finding> {
             there.prefix_len,
             rail.name
         );
-        let finding = Finding::new(severity, what).because(reason);
+        let finding = Finding::new(severity, Some(Code::Subnets), what).because(reason);
         all.insert(id, finding.mend(mend));
     }
     all
@@ -205,7 +206,7 @@ fn mtus(cluster: &Cluster) -> Vec<Finding> {
             let end = cluster.end(id);
             let what = format!("{} has an MTU of {}", end.name(), rail.mtu);
             all.push(
-                Finding::warning(what)
+                Finding::warning(Code::PathShrank, what)
                     .because(format!(
                         "most rails of its subnet have {usual}; longer packets are lost, and all \
                          packets are made shorter"
@@ -228,8 +229,11 @@ fn counts(cluster: &Cluster) -> Vec<Finding> {
     let finding = |host: &Host| {
         let names: Vec<&str> = host.rails().iter().map(|rail| &*rail.name).collect();
         let what = match &names[..] {
-            [] => Finding::broken("has no rail to other hosts"),
-            names => Finding::warning(format!("has only the rails {}", names.join(", "))),
+            [] => Finding::broken(Code::NoRail, "has no rail to other hosts"),
+            names => Finding::warning(
+                Code::OneRail,
+                format!("has only the rails {}", names.join(", ")),
+            ),
         };
         what.because(format!("other hosts have {most}"))
             .mend("marline doctor    # there: why an interface is not used")

@@ -1,10 +1,11 @@
 //! The summary of a job as data, which `marline stats --json` and `marline run --json` print;
-//! docs/statistics.md documents its members, `marline schema` prints their types.
+//! `marline schema` prints its members with their types and meanings.
 
 mod group;
 
 use crate::former::former;
 use group::Group;
+use marline_codes::Code;
 use marline_engine::stats::dead::DeadPeer;
 use marline_engine::stats::outages;
 use marline_engine::stats::summary::{self, RailSummary};
@@ -31,11 +32,23 @@ pub fn verdict(s: &summary::Summary) -> &'static str {
     }
 }
 
+/// The code of the verdict, unless it needs no action.
+fn code(s: &summary::Summary) -> Option<Code> {
+    let dead = s.dead.first().map(|dead| dead.reason.code_of_peer());
+    match s.processes {
+        0 => Some(Code::NotUsed),
+        _ => dead.or(s.is_unprotected().then_some(Code::Unprotected)),
+    }
+}
+
 /// The summary of many processes.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Summary {
-    /// `clean`, `repaired`, `unprotected`, `peer-dead` or `unused`.
+    /// `clean`, `repaired` (something was lost or damaged, or a path left), `unprotected`,
+    /// `peer-dead` or `unused`.
     verdict: &'static str,
+    /// The code of the verdict; null: no action is needed.
+    code: Option<String>,
     /// Processes that were in touch with others.
     processes: usize,
     /// Processes that were not.
@@ -61,6 +74,7 @@ impl From<&summary::Summary> for Summary {
         let of = &s.unprotected;
         Summary {
             verdict: verdict(s),
+            code: code(s).map(|code| code.to_string()),
             processes: s.processes,
             processes_unused: s.idle,
             seconds: (s.elapsed_ns as f64 / 1e6).round() / 1e3,
@@ -96,6 +110,8 @@ struct Dead {
     gone: bool,
     /// Reason of the first that gave it up, as of events.
     reason: &'static str,
+    /// The code of the reason.
+    code: String,
 }
 
 impl From<&DeadPeer> for Dead {
@@ -108,6 +124,7 @@ impl From<&DeadPeer> for Dead {
             named_by: dead.named_by,
             gone: dead.gone,
             reason: dead.reason.name(),
+            code: dead.reason.code_of_peer().to_string(),
         }
     }
 }
@@ -130,6 +147,8 @@ struct Unprotected {
 struct Outage {
     /// The outage in words.
     text: String,
+    /// The code.
+    code: String,
     /// The rails that failed, or between which no packets passed.
     ends: Vec<End>,
     /// True if these rails are known to have failed.
@@ -163,6 +182,7 @@ impl From<&outages::Outage> for Outage {
         };
         Outage {
             text: outage.line(),
+            code: outage.code().to_string(),
             ends: outage.ends.iter().map(end).collect(),
             certain: outage.certain,
             corrupt: outage.corrupt,

@@ -140,7 +140,7 @@ pub struct AgentArgs {
 }
 
 /// Replaces this process by the launcher's command on a host.
-pub fn agent_main(args: &AgentArgs) -> crate::outcome::Outcome {
+pub fn agent_main(args: &AgentArgs) -> crate::outcome::Uncoded {
     use std::os::unix::process::CommandExt;
     let lab = Lab::load(&args.dir)?;
     let (host, words) = split_ssh_words(&args.words)?;

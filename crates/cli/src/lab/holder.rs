@@ -19,7 +19,7 @@ pub struct HolderArgs {
 }
 
 /// Sets up the new namespaces in which it was started, prints `ready`, and stays.
-pub fn main(args: &HolderArgs) -> crate::outcome::Outcome {
+pub fn main(args: &HolderArgs) -> crate::outcome::Uncoded {
     // Ctrl-C and hang-up of the terminal must not end the lab.
     let _ = rustix::process::setsid();
     rustix::system::sethostname(args.hostname.as_bytes()).map_err(|e| format!("hostname: {e}"))?;

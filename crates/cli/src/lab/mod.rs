@@ -21,6 +21,7 @@ mod target;
 use clap::{Args, Subcommand};
 use enter::Place;
 use fault::{Action, Active, Effect};
+use marline_codes::{Code, Coded};
 use names::{control_address, rail_address, Name};
 use place::Lock;
 use state::{Lab, Shape};
@@ -122,17 +123,18 @@ pub struct DownArgs {
 
 /// Runs one of the commands.
 pub fn main(command: LabCommand) -> crate::outcome::Outcome {
-    match command {
+    let outcome = match command {
         LabCommand::Up(args) => up(&args),
         LabCommand::Status(args) => status(&args),
         LabCommand::Exec(args) => exec(&args),
-        LabCommand::Run(args) => run::main(&args),
+        LabCommand::Run(args) => return run::main(&args),
         LabCommand::Fault(args) => change_fault(&args),
         LabCommand::Down(args) => down(&args),
-    }
+    };
+    outcome.coded(Code::Lab)
 }
 
-fn up(args: &UpArgs) -> crate::outcome::Outcome {
+fn up(args: &UpArgs) -> crate::outcome::Uncoded {
     let name = &args.lab.name;
     state::check_name(name)?;
     let _lock = Lock::take(name)?;
@@ -169,7 +171,7 @@ fn up(args: &UpArgs) -> crate::outcome::Outcome {
     Ok(0)
 }
 
-fn down(args: &DownArgs) -> crate::outcome::Outcome {
+fn down(args: &DownArgs) -> crate::outcome::Uncoded {
     let names = if args.all {
         place::names()?
     } else {
@@ -193,7 +195,7 @@ fn down(args: &DownArgs) -> crate::outcome::Outcome {
     Ok(0)
 }
 
-fn status(args: &StatusArgs) -> crate::outcome::Outcome {
+fn status(args: &StatusArgs) -> crate::outcome::Uncoded {
     let lab = place::running(&args.lab.name)?;
     let Shape {
         hosts, rails, mtu, ..
@@ -239,7 +241,7 @@ fn print_faults(lab: &Lab, with_counters: bool) -> Result<(), String> {
     Ok(())
 }
 
-fn exec(args: &ExecArgs) -> crate::outcome::Outcome {
+fn exec(args: &ExecArgs) -> crate::outcome::Uncoded {
     use std::os::unix::process::CommandExt;
     let lab = place::running(&args.lab.name)?;
     let place = match args.host.as_str() {
@@ -252,7 +254,7 @@ fn exec(args: &ExecArgs) -> crate::outcome::Outcome {
     Err(crate::tool::spawn_error(&command, &error))
 }
 
-fn change_fault(args: &FaultArgs) -> crate::outcome::Outcome {
+fn change_fault(args: &FaultArgs) -> crate::outcome::Uncoded {
     let name = &args.lab.name;
     state::check_name(name)?;
     let _lock = Lock::take(name)?;

@@ -6,9 +6,10 @@ use super::place;
 use super::state::Lab;
 use crate::run::mpi::{self, Fabric, Kind};
 use crate::run::summary::SummaryArgs;
-use crate::run::{job_key, provider, settings};
+use crate::run::{job_key, settings};
 use crate::run::{start, variables, Common, Job};
 use clap::ValueEnum;
+use marline_codes::{Code, Coded};
 
 /// The transport that carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -49,17 +50,15 @@ pub struct LabRunArgs {
 
 /// Runs the program.
 pub fn main(args: &LabRunArgs) -> crate::outcome::Outcome {
-    let lab = place::running(&args.lab.name)?;
-    let mpi = mpi::detect(&args.mpi)?;
+    let lab = place::running(&args.lab.name).coded(Code::Lab)?;
+    let mpi = mpi::detect(&args.mpi).coded(Code::MpiUnusable)?;
     let environment = settings::environment();
     let fabric = match args.provider {
-        Provider::Marline => {
-            Fabric::Marline(provider::find_dir(args.common.provider_dir.as_deref())?)
-        }
+        Provider::Marline => Fabric::Marline(args.common.library()?),
         Provider::Tcp => Fabric::Tcp(super::state::rail_name(0)),
         Provider::None => Fabric::Unchanged,
     };
-    settings::check(&environment)?;
+    settings::check(&environment).coded(Code::SettingWrong)?;
     let prepared = variables((&mpi, &args.program), &fabric, &args.common, &environment);
     let mut set = prepared.print_warnings();
     let marline = args.provider == Provider::Marline;
@@ -67,12 +66,12 @@ pub fn main(args: &LabRunArgs) -> crate::outcome::Outcome {
         set.push((RAILS.to_owned(), lab.rail_names().join(",")));
     }
     if marline {
-        set.extend(job_key::made(&environment)?);
+        set.extend(job_key::made(&environment).coded(Code::NoKey)?);
     }
     set.extend(launcher_variables(mpi.kind, &lab));
     let mut words = launcher_args(mpi.kind, &lab, args.ranks, args.ppn);
     words.extend(args.program.iter().cloned());
-    let mut command = enter::enter(&lab, Place::Switch)?;
+    let mut command = enter::enter(&lab, Place::Switch).coded(Code::Lab)?;
     command.arg(&mpi.file);
     start(
         command,

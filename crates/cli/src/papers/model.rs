@@ -78,7 +78,7 @@ struct Here {
 }
 
 /// Prints the tables.
-pub fn main(args: &ModelArgs) -> crate::outcome::Outcome {
+pub fn main(args: &ModelArgs) -> crate::outcome::Uncoded {
     // Checks all inputs before printing anything.
     let here = match args.papers {
         true => None,

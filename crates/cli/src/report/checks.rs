@@ -2,6 +2,7 @@
 
 use super::data::{Facts, Finding, Rail};
 use super::words::list;
+use marline_codes::Code;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All findings on the configuration.
@@ -34,6 +35,7 @@ fn one_rail(f: &Facts) -> Option<Finding> {
     let several = f.hosts.len() > 1 && !names.is_empty();
     several.then(|| {
         Finding::warning(
+            Code::OneRail,
             text,
             "`marline doctor` on these hosts, and FI_MARLINE_RAILS",
         )
@@ -54,7 +56,11 @@ fn unlike_packets(f: &Facts) -> Vec<Finding> {
         let parts = parts.map(|(bytes, hosts)| format!("{bytes} bytes on {}", list(hosts)));
         let parts: Vec<String> = parts.collect();
         let text = format!("{rail} takes packets of {}", parts.join(" and of "));
-        Finding::warning(text, &format!("the MTU of {rail} on these hosts"))
+        Finding::warning(
+            Code::PathShrank,
+            text,
+            &format!("the MTU of {rail} on these hosts"),
+        )
     };
     sizes.into_iter().map(finding).collect()
 }
@@ -65,7 +71,9 @@ fn unlike_versions(f: &Facts) -> Option<Finding> {
         format!("{text} in {processes} of {} processes", f.processes)
     });
     let text = format!("several versions: {}", list(parts.collect()));
-    (f.versions.len() > 1).then(|| Finding::warning(text, "`marline --version` on all hosts"))
+    let look_at = "`marline --version` on all hosts";
+    let finding = Finding::warning(Code::VersionsDiffer, text, look_at);
+    (f.versions.len() > 1).then_some(finding)
 }
 
 /// Settings that only some processes have.

@@ -145,6 +145,7 @@ fn outage(outage: &outages::Outage) -> Outage {
     };
     Outage {
         place: outage.place(),
+        code: outage.code().to_string(),
         ends: outage.ends.iter().map(end).collect(),
         certain: outage.certain,
         corrupt: outage.corrupt,
@@ -161,6 +162,7 @@ fn dead(peer: &DeadPeer) -> Dead {
         name: peer.name(),
         host: peer.host.clone(),
         reason: peer.reason.name(),
+        code: peer.reason.code_of_peer().to_string(),
         why: peer.why().to_owned(),
         named_by: peer.named_by,
         from_unix_ns: peer.from_unix_ns,

@@ -3,6 +3,7 @@
 
 use super::given::Given;
 use crate::stats::averages::Mean;
+use marline_codes::Code;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -214,6 +215,8 @@ impl End {
 pub struct Outage {
     /// Rails and hosts in words.
     pub place: String,
+    /// The code.
+    pub code: String,
     /// The rails that failed, or between which no packets passed.
     pub ends: Vec<End>,
     /// True if these rails are known to have failed; otherwise the fault lies between them.
@@ -275,6 +278,8 @@ pub struct Dead {
     pub host: Option<String>,
     /// Name of the reason, as in events.
     pub reason: &'static str,
+    /// The code of the reason.
+    pub code: String,
     /// The reason in words.
     pub why: String,
     /// Number of processes that declared it dead.
@@ -322,6 +327,8 @@ pub struct Protection {
 pub struct Finding {
     /// Its weight.
     pub severity: Severity,
+    /// The code, of which `marline explain` has the meaning; null for notes.
+    pub code: Option<String>,
     /// The finding.
     pub text: String,
     /// The thing to look at, if any.
@@ -329,12 +336,31 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// A fault, with the thing to look at if there is one.
+    pub fn fault(code: Code, text: String, look_at: Option<String>) -> Finding {
+        Finding {
+            severity: Severity::Fault,
+            code: Some(code.to_string()),
+            text,
+            look_at,
+        }
+    }
+
     /// A warning, with the thing to look at if there is one.
-    pub fn warning(text: String, look_at: &str) -> Finding {
+    pub fn warning(code: Code, text: String, look_at: &str) -> Finding {
         Finding {
             severity: Severity::Warning,
+            code: Some(code.to_string()),
             text,
             look_at: (!look_at.is_empty()).then(|| look_at.to_owned()),
+        }
+    }
+
+    /// The text with the code behind it.
+    pub fn marked(&self) -> String {
+        match &self.code {
+            Some(code) => format!("{} [{code}]", self.text),
+            None => self.text.clone(),
         }
     }
 
@@ -342,6 +368,7 @@ impl Finding {
     pub fn note(text: String) -> Finding {
         Finding {
             severity: Severity::Note,
+            code: None,
             text,
             look_at: None,
         }

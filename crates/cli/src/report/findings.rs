@@ -4,6 +4,8 @@
 use super::checks::checks;
 use super::data::{Dead, End, Facts, Finding, Outage, Paths, Place, Rail, Severity};
 use super::words::{clock, list, percent};
+use marline_codes::Code;
+use marline_engine::stats::events::Reason;
 use marline_engine::stats::outages::format_gap;
 use marline_engine::stats::text::plural;
 
@@ -18,10 +20,14 @@ pub fn findings(f: &Facts) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
     all.extend(cut_off(f));
     all.extend(f.dead_peers.iter().map(|peer| dead(f, peer)));
-    all.extend(common(f, &f.given_up, "given up"));
+    all.extend(common(f, &f.given_up, (Code::PathDown, "given up")));
     all.extend(outages(f));
     all.extend(damage(f));
-    all.extend(common(f, &f.damaged, "with damaged packets"));
+    all.extend(common(
+        f,
+        &f.damaged,
+        (Code::Corrupt, "with damaged packets"),
+    ));
     all.extend(protection(f));
     all.extend(left_behind(f));
     all.extend(RAIL_WARNINGS.iter().filter_map(|warning| warning(f)));
@@ -43,19 +49,12 @@ pub fn findings(f: &Facts) -> Vec<Finding> {
     all
 }
 
-fn fault(text: String, look_at: Option<String>) -> Finding {
-    Finding {
-        severity: Severity::Fault,
-        text,
-        look_at,
-    }
-}
-
 /// The sentence on a host that was cut off from the others.
 fn cut_off(f: &Facts) -> Option<Finding> {
     let host = f.cut_off.as_ref()?;
     let text = format!("all processes that fell silent were on {host}, or silent to {host} only");
-    Some(fault(text, Some(cables_of(&format!("host {host}")))))
+    let look_at = cables_of(&format!("host {host}"));
+    Some(Finding::fault(Code::PeerDead, text, Some(look_at)))
 }
 
 fn cables_of(host: &str) -> String {
@@ -75,13 +74,14 @@ fn dead(f: &Facts, peer: &Dead) -> Finding {
         "{}{place} was {what} by {by}{when}: {}",
         peer.name, peer.why
     );
+    let code = code_of(peer);
     if peer.follows {
         let text =
             format!("{text}; it had given up another peer before, which most likely ended it");
-        return fault(text, None);
+        return Finding::fault(code, text, None);
     }
     if f.cut_off.is_some() && ["silent", "unreachable"].contains(&peer.reason) {
-        return fault(text, None);
+        return Finding::fault(code, text, None);
     }
     let host = host.map_or_else(
         || format!("the host of {}", peer.name),
@@ -100,7 +100,14 @@ fn dead(f: &Facts, peer: &Dead) -> Finding {
         "no-common-rail" => "`marline doctor` on both hosts, and FI_MARLINE_RAILS".to_owned(),
         _ => cables_of(&host),
     };
-    fault(text, Some(look_at))
+    Finding::fault(code, text, Some(look_at))
+}
+
+/// The code of a peer that was given up.
+fn code_of(peer: &Dead) -> Code {
+    let reasons = Reason::ALL.iter();
+    let mut same = reasons.filter(|reason| reason.name() == peer.reason);
+    same.next().copied().unwrap_or_default().code_of_peer()
 }
 
 /// Sentences on outages, or on their places if there are many.
@@ -154,7 +161,12 @@ fn outage_in_words(f: &Facts, outage: &Outage) -> Finding {
         // The common factor of the bad paths says more about many.
         _ => None,
     };
-    fault(text, look_at)
+    let code = match (outage.corrupt, outage.certain) {
+        (true, _) => Code::Corrupt,
+        (false, true) => Code::RailDown,
+        (false, false) => Code::PathDown,
+    };
+    Finding::fault(code, text, look_at)
 }
 
 /// The place of an outage, with the names of several hosts.
@@ -167,7 +179,7 @@ fn place_of(outage: &Outage) -> String {
 }
 
 /// The sentence on the place that bad paths have in common.
-fn common(f: &Facts, bad: &Paths, what: &str) -> Option<Finding> {
+fn common(f: &Facts, bad: &Paths, (code, what): (Code, &str)) -> Option<Finding> {
     let found = bad.common.as_ref()?;
     let (all, shared) = (bad.paths, found.paths);
     let paths = match (all, shared == all) {
@@ -185,7 +197,7 @@ fn common(f: &Facts, bad: &Paths, what: &str) -> Option<Finding> {
         Place::Host(host) => format!("{paths} share host {host}"),
         Place::Rail(rail) => format!("{paths} are of {rail}, on several hosts"),
     };
-    Some(fault(text, Some(look_at(&found.place))))
+    Some(Finding::fault(code, text, Some(look_at(&found.place))))
 }
 
 /// A clause on a rail that its own system reported down.
@@ -252,7 +264,7 @@ fn damage(f: &Facts) -> Option<Finding> {
     // The place that the damaged paths have in common says more.
     let unknown = f.damaged.common.is_none();
     let look_at = unknown.then(|| look_at(&Place::End(first.end.clone())));
-    Some(fault(text, look_at))
+    Some(Finding::fault(Code::Corrupt, text, look_at))
 }
 
 /// A note on loss, which is normal on a loaded network.
@@ -277,7 +289,7 @@ fn left_behind(f: &Facts) -> Option<Finding> {
         "{} ended without MPI_Finalize, as if killed",
         list(f.left_behind.clone())
     );
-    Some(Finding::warning(text, ""))
+    Some(Finding::warning(Code::Killed, text, ""))
 }
 
 fn protection(f: &Facts) -> Vec<Finding> {
@@ -307,7 +319,8 @@ fn protection(f: &Facts) -> Vec<Finding> {
     let set = rows.into_iter().filter(|(count, ..)| *count > 0);
     set.map(|(count, name, effect)| {
         let text = format!("{name} in {count} of {all} processes: {effect}");
-        Finding::warning(text, &format!("the environment of the job: {name}"))
+        let look_at = format!("the environment of the job: {name}");
+        Finding::warning(Code::Unprotected, text, &look_at)
     })
     .collect()
 }
@@ -321,6 +334,7 @@ const RAIL_WARNINGS: [fn(&Facts) -> Option<Finding>; 4] = [
             plural(total, "packet was dropped", "packets were dropped")
         );
         Some(Finding::warning(
+            Code::KernelLimit,
             text,
             "net.core.rmem_max: `sysctl -w net.core.rmem_max=8388608`",
         ))
@@ -332,6 +346,7 @@ const RAIL_WARNINGS: [fn(&Facts) -> Option<Finding>; 4] = [
             plural(total, "time", "times")
         );
         Some(Finding::warning(
+            Code::PathShrank,
             text,
             "the MTU of the switches of these rails",
         ))
@@ -342,7 +357,8 @@ const RAIL_WARNINGS: [fn(&Facts) -> Option<Finding>; 4] = [
             "{} in another version of the protocol: {places}",
             plural(total, "packet arrived", "packets arrived")
         );
-        Some(Finding::warning(text, "`marline --version` on all hosts"))
+        let look_at = "`marline --version` on all hosts";
+        Some(Finding::warning(Code::VersionsDiffer, text, look_at))
     },
     |f| {
         let (total, places) = counted(f, |rail| rail.forged)?;
@@ -355,6 +371,7 @@ const RAIL_WARNINGS: [fn(&Facts) -> Option<Finding>; 4] = [
             )
         );
         Some(Finding::warning(
+            Code::Forged,
             text,
             "the job's key on all hosts, and who else sends to these rails",
         ))

@@ -63,7 +63,7 @@ fn job(job: &JobReport) -> Markup {
             h2 { "What happened" }
             ul.findings {
                 @for finding in &job.findings {
-                    li class=(finding.severity.name()) { (finding.text) }
+                    li class=(finding.severity.name()) { (finding.marked()) }
                 }
             }
             @if !look_at.is_empty() {

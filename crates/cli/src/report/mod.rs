@@ -24,6 +24,7 @@ pub use data::{Common, End, Place};
 use crate::stats::load;
 use crate::tool;
 use compose::{report, write_page};
+use marline_codes::{Code, Coded};
 use std::path::PathBuf;
 
 /// Arguments of `report`.
@@ -50,16 +51,19 @@ pub struct ReportArgs {
 /// Prints or writes the report.
 pub fn main(args: &ReportArgs) -> crate::outcome::Outcome {
     let mut status = 0;
-    let jobs = load(&args.paths, args.job, &mut status)?;
+    let jobs = load(&args.paths, args.job, &mut status).coded(Code::StatisticsUnreadable)?;
     let report = report(&jobs);
     if let Some(file) = &args.html {
-        write_page(file, &report).map_err(|e| format!("--html {}: {e}", file.display()))?;
+        let written = write_page(file, &report);
+        written
+            .map_err(|e| format!("--html {}: {e}", file.display()))
+            .coded(Code::Output)?;
     }
     if args.json {
-        let json = serde_json::to_string_pretty(&report).map_err(|e| format!("--json: {e}"))?;
-        tool::print(&format!("{json}\n"))?;
+        let json = serde_json::to_string_pretty(&report).map_err(|e| format!("--json: {e}"));
+        tool::print(&format!("{}\n", json.coded(Code::Output)?)).coded(Code::Output)?;
     } else if args.text || args.html.is_none() {
-        tool::print(&text::text(&report))?;
+        tool::print(&text::text(&report)).coded(Code::Output)?;
     }
     Ok(status)
 }

@@ -110,7 +110,7 @@ fn the_cut_cable_is_clear_from_the_report() {
     };
     let text = text::text(&report);
     assert!(
-        text.contains("! all 3 paths given up share h3:rail0\n"),
+        text.contains("! all 3 paths given up share h3:rail0 [MARLINE-E303]\n"),
         "{text}"
     );
     assert!(text.contains("! rail0 on h3 was down from "), "{text}");

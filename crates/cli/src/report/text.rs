@@ -28,7 +28,7 @@ fn job(job: &JobReport) -> String {
             Severity::Warning => "?",
             Severity::Note => "-",
         };
-        out += &wrap(&format!("{mark} {}", finding.text));
+        out += &wrap(&format!("{mark} {}", finding.marked()));
     }
     let look_at = job.look_at();
     if !look_at.is_empty() {

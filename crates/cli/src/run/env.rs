@@ -4,6 +4,7 @@ use crate::run::stats_dir::{StatsDir, STATS_DIR};
 use crate::run::{for_ranks, Common};
 use crate::run::{job_key, mpi, settings};
 use crate::tool;
+use marline_codes::{Code, Coded};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
@@ -39,15 +40,16 @@ variables are for: `marline run --help`.";
 
 /// Prints the settings.
 pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
-    let mpi = mpi::detect(&args.mpi)?;
+    let mpi = mpi::detect(&args.mpi).coded(Code::MpiUnusable)?;
     if args.common.verbose {
-        tool::say(&mpi.describe());
+        tool::note(&mpi.describe());
     }
     let environment = settings::environment();
     let mut set = for_ranks(&mpi, &args.common, &environment)?.print_warnings();
-    set.extend(job_key::made_outside_of_ranks(&environment)?);
+    set.extend(job_key::made_outside_of_ranks(&environment).coded(Code::NoKey)?);
     if let Some(parent) = &args.stats {
-        let dir = StatsDir::of_job(parent)?.to_string_lossy().into_owned();
+        let dir = StatsDir::of_job(parent).coded(Code::StatisticsRoom)?;
+        let dir = dir.to_string_lossy().into_owned();
         set.push((STATS_DIR.to_owned(), dir));
     }
     if args.json {
@@ -56,7 +58,10 @@ pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
         return Ok(0);
     }
     let lines: Result<Vec<_>, _> = set.iter().map(|(n, v)| line(args.shell, n, v)).collect();
-    lines?.iter().for_each(|line| println!("{line}"));
+    lines
+        .coded(Code::SettingWrong)?
+        .iter()
+        .for_each(|line| println!("{line}"));
     Ok(0)
 }
 

@@ -5,6 +5,7 @@ use crate::run::mpi::{self, Kind, Mpi};
 use crate::run::{for_ranks, Common};
 use crate::run::{job_key, linked, settings};
 use crate::tool;
+use marline_codes::{Code, Coded};
 use marline_engine::stats::page;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -50,12 +51,17 @@ pub struct ExecArgs {
 
 /// Replaces this process by the program.
 pub fn main(args: &ExecArgs) -> Outcome {
-    let (program, rest) = args.command.split_first().ok_or("which program?")?;
+    let (program, rest) = args
+        .command
+        .split_first()
+        .ok_or("which program?")
+        .coded(Code::CommandLine)?;
     let environment = settings::environment();
     let mpi = match &args.mpi {
-        Some(word) => mpi::detect(word)?,
-        None => find(&args.command, &environment)?,
+        Some(word) => mpi::detect(word),
+        None => find(&args.command, &environment),
     };
+    let mpi = mpi.coded(Code::MpiUnusable)?;
     let prepared = for_ranks(&mpi, &args.common, &environment)?;
     let mut command = Command::new(program);
     command.args(rest);
@@ -63,23 +69,23 @@ pub fn main(args: &ExecArgs) -> Outcome {
     // Messages that concern all ranks are printed by rank 0.
     if page::rank_from_env().unwrap_or(0) == 0 {
         prepared.said.iter().for_each(|said| tool::say(said));
-        if !job_key::is_decided(&environment)? {
-            tool::say(NO_KEY);
+        if !job_key::is_decided(&environment).coded(Code::NoKey)? {
+            tool::say(&Code::NoKey.message(NO_KEY));
         }
         if args.common.verbose {
             describe(&mpi, &prepared.set, &command);
         }
     }
     let error = command.exec();
-    Err(tool::spawn_error(&command, &error))
+    Err(tool::spawn_error(&command, &error)).coded(Code::ProgramStart)
 }
 
 fn describe(mpi: &Mpi, set: &[(String, String)], command: &Command) {
-    tool::say(&mpi.describe());
+    tool::note(&mpi.describe());
     for (name, value) in set {
-        tool::say(&format!("set {name}={}", tool::quote(value)));
+        tool::note(&format!("set {name}={}", tool::quote(value)));
     }
-    tool::say(&tool::describe(command));
+    tool::note(&tool::describe(command));
 }
 
 /// The MPI of a command: from its program, otherwise from its launcher's variables.

@@ -20,6 +20,7 @@ use crate::run::mpi::{Fabric, Mpi, Var};
 use crate::run::stats_dir::{StatsDir, STATS_DIR};
 use crate::run::summary::{finish, Ran, SummaryArgs};
 use crate::tool;
+use marline_codes::{Code, Coded, Message};
 use marline_engine::stats::page;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -94,6 +95,13 @@ pub struct Common {
     pub provider_dir: Option<PathBuf>,
 }
 
+impl Common {
+    /// The directory of Marline's library.
+    pub fn library(&self) -> Result<PathBuf, Message> {
+        provider::find_dir(self.provider_dir.as_deref()).coded(Code::LibraryMissing)
+    }
+}
+
 /// A job about to start, and its mpiexec command.
 pub struct Job {
     /// The MPI.
@@ -106,15 +114,19 @@ pub struct Job {
 
 /// Runs the command.
 pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
-    let (word, rest) = args.command.split_first().ok_or("which mpiexec?")?;
-    let mpi = mpi::detect(word)?;
-    let dir = provider::find_dir(args.common.provider_dir.as_deref())?;
+    let (word, rest) = args
+        .command
+        .split_first()
+        .ok_or("which mpiexec?")
+        .coded(Code::CommandLine)?;
+    let mpi = mpi::detect(word).coded(Code::MpiUnusable)?;
+    let dir = args.common.library()?;
     let environment = settings::environment();
-    settings::check(&environment)?;
+    settings::check(&environment).coded(Code::SettingWrong)?;
     let fabric = Fabric::Marline(dir);
     let prepared = variables((&mpi, rest), &fabric, &args.common, &environment);
     let mut set = prepared.print_warnings();
-    set.extend(job_key::made(&environment)?);
+    set.extend(job_key::made(&environment).coded(Code::NoKey)?);
     let job = Job {
         mpi,
         set,
@@ -129,8 +141,8 @@ pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
 pub struct Prepared {
     /// Names and values of the variables.
     pub set: Vec<(String, String)>,
-    /// Warnings for the user, a text each.
-    pub said: Vec<String>,
+    /// Warnings for the user.
+    pub said: Vec<Message>,
 }
 
 impl Prepared {
@@ -152,9 +164,10 @@ pub fn variables(
     let known = [mca::of_files(mpi, environment), environment.to_vec()].concat();
     let matching = mpiexec_args::matching(kind, &mca::spelled_out(mpi, args), &known);
     let vars = mpi::variables(kind, fabric, common.no_shm, matching);
+    let hazards = mpi::hazards(kind, environment).into_iter();
     let mut prepared = Prepared {
         set: effective(&vars, environment),
-        said: mpi::hazards(kind, environment).into_iter().collect(),
+        said: hazards.map(|text| Code::MpiHazard.message(text)).collect(),
     };
     if let Fabric::Marline(dir) = fabric {
         if mpiexec_args::outlives_ranks(kind, &mca::spelled_out(mpi, args), &known) {
@@ -174,11 +187,13 @@ pub fn for_ranks(
     mpi: &Mpi,
     common: &Common,
     environment: &[(String, String)],
-) -> Result<Prepared, String> {
-    settings::check(environment)?;
-    let dir = provider::find_dir(common.provider_dir.as_deref())?;
+) -> Result<Prepared, Message> {
+    settings::check(environment).coded(Code::SettingWrong)?;
+    let dir = common.library()?;
     let mut prepared = variables((mpi, &[]), &Fabric::Marline(dir), common, environment);
-    let gives_way = contradict::check(mpi.kind, &prepared.set, &[], environment)?;
+    let gives_way = contradict::check(mpi.kind, &prepared.set, &[], environment);
+    let gives_way = gives_way.coded(Code::Contradiction)?.into_iter();
+    let gives_way = gives_way.map(|text| Code::Contradiction.message(text));
     prepared.said.extend(gives_way);
     // Within `marline run`, that command prints the summary.
     if !environment
@@ -204,10 +219,11 @@ fn preloads(
         .filter(|own| own.is_none())
         .and(preload::lost(kind))
     {
-        prepared.said.push(format!(
+        let text = format!(
             "libmarline-mpi.so is not beside libmarline-fi.so, or its path has a blank or a colon, \
              and is not preloaded (as with --no-preload): {lost}"
-        ));
+        );
+        prepared.said.push(Code::NotPreloaded.message(text));
     }
     let own = own.flatten();
     if own.is_some() {
@@ -231,7 +247,9 @@ fn multicast(common: &Common, dir: &Path, prepared: &mut Prepared) -> Option<Pat
     let Some((library, provider)) = preload::multicast(dir) else {
         let said = "--multicast: libmarline-collectives.so is not beside libmarline-fi.so, or its \
                     path has a blank or a colon: all calls stay the MPI's";
-        prepared.said.extend(asked.map(|_| said.to_owned()));
+        prepared
+            .said
+            .extend(asked.map(|_| Code::NotPreloaded.message(said)));
         return None;
     };
     let rpcs = asked.map_or_else(|| preload::UNASKED_CALLS.to_owned(), |rpcs| rpcs.join(","));
@@ -268,15 +286,17 @@ pub fn start(
     let mut stats = None;
     if summary.is_some() {
         let kind = job.mpi.kind;
-        for said in contradict::check(kind, &job.set, &job.args, &environment)? {
-            tool::say(&said);
+        let gives_way = contradict::check(kind, &job.set, &job.args, &environment);
+        for said in gives_way.coded(Code::Contradiction)? {
+            tool::say(&Code::Contradiction.message(said));
         }
         contradict::check(kind, &job.set, &mca::spelled_out(&job.mpi, &job.args), &[])
-            .map_err(|why| format!("{why} (a file that --tune or --am names says so)"))?;
+            .map_err(|why| format!("{why} (a file that --tune or --am names says so)"))
+            .coded(Code::Contradiction)?;
         let given = environment.iter().find(|(name, _)| name == STATS_DIR);
         let given = given.map(|(_, dir)| Path::new(dir));
         let given = given.filter(|dir| !dir.as_os_str().is_empty());
-        let dir = StatsDir::open(given)?;
+        let dir = StatsDir::open(given).coded(Code::StatisticsRoom)?;
         job.set.extend(dir.variables());
         stats = Some(dir);
     }
@@ -295,17 +315,17 @@ pub fn start(
     command.envs(job.set.iter().map(|(n, v)| (n, v)));
     command.envs(job.mpi.path.iter().map(|path| ("PATH", path)));
     if common.verbose {
-        tool::say(&job.mpi.describe());
+        tool::note(&job.mpi.describe());
         for (name, value) in &job.set {
             let value = match job_key::is_secret(name) {
                 true => "(secret)",
                 false => value,
             };
-            tool::say(&format!("set {name}={}", tool::quote(value)));
+            tool::note(&format!("set {name}={}", tool::quote(value)));
         }
-        tool::say(&tool::describe(&command));
+        tool::note(&tool::describe(&command));
     }
-    let status = child::run(&mut command)?;
+    let status = child::run(&mut command).coded(Code::ProgramStart)?;
     let (Some(stats), Some(args)) = (stats, summary) else {
         return Ok(status);
     };

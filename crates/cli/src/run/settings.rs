@@ -1,6 +1,7 @@
 //! Checks `FI_MARLINE_*` in the environment: errors that the provider only warns about stop the
 //! command.
 
+use marline_codes::Code;
 use marline_engine::settings::{self, Settings, PREFIX};
 use marline_rails::FaultScript;
 
@@ -11,7 +12,7 @@ pub fn check(variables: &[(String, String)]) -> Result<(), String> {
         return Err(unknown.join("\nmarline: "));
     }
     for notice in settings::former_in(variables.iter().map(|(name, _)| name)) {
-        eprintln!("marline: {notice}");
+        crate::tool::say(&Code::SettingFormer.message(notice));
     }
     let lookup = |name: &str| {
         let full = format!("{PREFIX}{}", name.to_ascii_uppercase());

@@ -1,6 +1,7 @@
 //! The directory for the statistics of a `marline run`.
 
 use crate::tool;
+use marline_codes::Code;
 use marline_engine::owned;
 use marline_engine::stats::page;
 use marline_engine::stats::process;
@@ -80,7 +81,8 @@ impl StatsDir {
             match StatsDir::inside(&base) {
                 Ok(dir) => {
                     for why in without {
-                        tool::say(&format!("{why}; statistics go to {}", base.display()));
+                        let text = format!("{why}; statistics go to {}", base.display());
+                        tool::say(&Code::StatisticsRoom.message(text));
                     }
                     return Ok(dir);
                 }

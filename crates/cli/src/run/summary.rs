@@ -8,6 +8,7 @@ use crate::run::stats_dir::{process, StatsDir, STATS_DIR};
 use crate::stats::averages::averages;
 use crate::stats::jobs::group;
 use crate::tool;
+use marline_codes::Code;
 use marline_engine::stats::page::PEERS_MAX;
 use marline_engine::stats::reader;
 use marline_engine::stats::report::report;
@@ -70,7 +71,7 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
         match reader::read_page(&path) {
             Ok(page) if !dir.may_be_ours(&page) => {}
             Ok(page) => pages.push(page),
-            Err(error) => tool::say(&error),
+            Err(error) => tool::say(&Code::StatisticsUnreadable.message(error)),
         }
     }
     let summary = Summary::of(&pages);
@@ -81,7 +82,7 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
     let mut text = String::new();
     if !(args.quiet && is_well(&summary)) {
         match &full {
-            Some(why) => text += &wrap(&unknown(dir, why)),
+            Some(why) => text += &wrap(&Code::StatisticsRoom.mark(&unknown(dir, why))),
             None => text += &report(&summary),
         }
         if summary.processes == 0 && ran.status == 0 && full.is_none() {
@@ -98,8 +99,9 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
             Some(_) => "nothing shows that anything was sent",
             None => "nothing was sent",
         };
-        text +=
-            &format!("marline: {found} over Marline, which --require (MARLINE_REQUIRE) asks for\n");
+        let said =
+            format!("marline: {found} over Marline, which --require (MARLINE_REQUIRE) asks for");
+        text += &(Code::NotUsed.mark(&said) + "\n");
     }
     if let Some(file) = &args.json {
         let ended = Ended {
@@ -131,7 +133,7 @@ fn is_well(s: &Summary) -> bool {
 fn write_json(file: &Path, ended: &Ended) -> String {
     let line = match json::line(ended) {
         Ok(line) => line,
-        Err(e) => return format!("marline: --json: {e}\n"),
+        Err(e) => return Code::Output.mark(&format!("marline: --json: {e}")) + "\n",
     };
     if file == Path::new("-") {
         return line;
@@ -139,10 +141,9 @@ fn write_json(file: &Path, ended: &Ended) -> String {
     let written = std::fs::write(file, &line);
     written.map_or_else(
         |e| {
-            format!(
-                "marline: --json={}: {e}; it is here instead\n{line}",
-                file.display()
-            )
+            let file = file.display();
+            let said = format!("marline: --json={file}: {e}; it is here instead");
+            format!("{}\n{line}", Code::Output.mark(&said))
         },
         |()| String::new(),
     )
@@ -154,7 +155,10 @@ fn write_report(file: &Path, pages: Vec<JobPage>) -> String {
     let report = compose::report(&group(pages.collect()));
     match compose::write_page(file, &report) {
         Ok(()) => String::new(),
-        Err(e) => format!("marline: --report {}: {e}\n", file.display()),
+        Err(e) => {
+            let said = format!("marline: --report {}: {e}", file.display());
+            Code::Output.mark(&said) + "\n"
+        }
     }
 }
 
@@ -220,9 +224,8 @@ fn said_of_left(pages: &[JobPage]) -> String {
                 0 => String::new(),
                 n => format!(" and {n} more"),
             };
-            wrap(&format!(
-                "Marline: {first}{more} ended without MPI_Finalize, as if killed"
-            ))
+            let text = format!("Marline: {first}{more} ended without MPI_Finalize, as if killed");
+            wrap(&Code::Killed.mark(&text))
         }
     }
 }
@@ -255,10 +258,13 @@ fn said_of_versions(pages: &[JobPage]) -> String {
     let packets = rails.map(|rail| rail.counters.wrong_version);
     match packets.fold(0, u64::saturating_add) {
         0 => String::new(),
-        packets => wrap(&format!(
-            "Marline: {packets} packets arrived in another version of the protocol: is the library \
-             the same on all hosts?"
-        )),
+        packets => {
+            let text = format!(
+                "Marline: {packets} packets arrived in another version of the protocol: is the \
+                 library the same on all hosts?"
+            );
+            wrap(&Code::VersionsDiffer.mark(&text))
+        }
     }
 }
 

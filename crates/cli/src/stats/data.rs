@@ -1,4 +1,4 @@
-//! The statistics and events of jobs as data, which `--json` prints (docs/statistics.md).
+//! The statistics and events of jobs as data, which `--json` prints (`marline schema`).
 
 use super::jobs::Job;
 use crate::json::Summary;
@@ -115,6 +115,8 @@ pub struct Event {
     pub times: u32,
     /// Time of these occurrences in milliseconds.
     pub lasted_ms: u32,
+    /// The code, of which `marline explain` has the meaning.
+    pub code: String,
     /// The kind.
     pub kind: &'static str,
     /// The reason.

@@ -27,7 +27,7 @@ pub struct EventsArgs {
 }
 
 /// Prints the events.
-pub fn main(args: &EventsArgs) -> crate::outcome::Outcome {
+pub fn main(args: &EventsArgs) -> crate::outcome::Uncoded {
     if args.follow {
         return follow::main(&args.paths, args.job, args.json);
     }

@@ -5,8 +5,9 @@ use super::jobs::Job;
 use super::read;
 use super::shown::{shown, Shown};
 use crate::json;
-use crate::outcome::Outcome;
+use crate::outcome::Uncoded;
 use crate::tool;
+use marline_codes::Code;
 use std::collections::HashSet;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Prints all events there are, then new ones, until the job that `--job` names has ended, the
 /// reader has gone, or a signal ends the command.
-pub fn main(paths: &[PathBuf], job: Option<u32>, as_json: bool) -> Outcome {
+pub fn main(paths: &[PathBuf], job: Option<u32>, as_json: bool) -> Uncoded {
     let (mut follow, mut any) = (Follow::default(), false);
     loop {
         let ended = match read(paths, job) {
@@ -87,7 +88,7 @@ impl Key {
 impl Follow {
     fn complain(&mut self, text: &str) {
         if self.complaints.insert(text.to_owned()) {
-            tool::say(text);
+            tool::say(&Code::StatisticsUnreadable.message(text));
         }
     }
 

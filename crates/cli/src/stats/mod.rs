@@ -18,6 +18,7 @@ use crate::tool;
 use averages::averages;
 use data::Stats;
 use jobs::Job;
+use marline_codes::Code;
 use marline_engine::stats::page::DEFAULT_DIR;
 use marline_engine::stats::reader;
 use marline_engine::stats::report::report;
@@ -54,7 +55,7 @@ pub struct StatsArgs {
 }
 
 /// Prints the statistics.
-pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
+pub fn main(args: &StatsArgs) -> crate::outcome::Uncoded {
     let found = match read(&args.paths, args.job) {
         Err(_) if args.prometheus && is_idle(args) => Found::default(),
         found => found?,
@@ -67,7 +68,8 @@ pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
         (false, _) => tool::print(&text(args, jobs)?)?,
     }
     if args.require && jobs.iter().all(|job| job.summary.processes == 0) {
-        tool::say("nothing was sent over Marline, which --require (MARLINE_REQUIRE) asks for");
+        let text = "nothing was sent over Marline, which --require (MARLINE_REQUIRE) asks for";
+        tool::say(&Code::NotUsed.message(text));
         return Ok(EXIT_REFUSED);
     }
     Ok(status)
@@ -97,7 +99,8 @@ fn is_idle(args: &StatsArgs) -> bool {
 
 /// Reports what could not be read; the exit status is then 1.
 fn report_unread(found: &Found) -> u8 {
-    found.unread.iter().for_each(|text| tool::say(text));
+    let message = |text: &String| Code::StatisticsUnreadable.message(text.clone());
+    found.unread.iter().map(message).for_each(|m| tool::say(&m));
     u8::from(!found.unread.is_empty())
 }
 

@@ -70,12 +70,13 @@ fn because(reason: Reason, number: u32) -> String {
 }
 
 impl Shown<'_> {
-    /// `2026-11-26 14:10:26.123456 rank 1 on h1: …`.
+    /// `2026-11-26 14:10:26.123456 rank 1 on h1: … [MARLINE-E203]`.
     pub fn line(&self) -> String {
         let when = LocalTime::of(self.event.unix_ns);
         let micros = self.event.unix_ns / 1_000 % 1_000_000;
         let (day, clock) = (when.day(), when.clock());
-        format!("{day} {clock}.{micros:06} {}\n", self.text())
+        let text = self.event.code().mark(&self.text());
+        format!("{day} {clock}.{micros:06} {text}\n")
     }
 
     /// The process and the event, in words.
@@ -249,6 +250,7 @@ impl Shown<'_> {
             unix_ns: event.unix_ns,
             times: event.times,
             lasted_ms: event.lasted_ms(),
+            code: event.code().to_string(),
             kind: event.kind.name(),
             reason: event.reason.name(),
             host: self.page.host.clone(),

@@ -183,6 +183,8 @@ pub struct EventRow {
     pub job: u32,
     /// Time in nanoseconds since 1970.
     pub unix_ns: u64,
+    /// The code, of which `marline explain` has the meaning.
+    pub code: String,
     /// Process and event in words.
     pub text: String,
 }

@@ -2,7 +2,7 @@
 
 use super::data::{EventRow, JobRow, Path, Rail, State};
 use super::screen::Screen;
-use super::text::{fold, percent, place, round_trip};
+use super::text::{add_code, fold, percent, place, round_trip};
 use super::view::{Column, View};
 use marline_engine::stats::text::{format_bytes, format_count, plural};
 use marline_engine::wall_clock::LocalTime;
@@ -254,9 +254,11 @@ fn events(all: &[&EventRow], width: usize, lines: Option<usize>) -> Vec<Line<'st
         let millis = event.unix_ns / 1_000_000 % 1_000;
         format!("{clock}.{millis:03} {}", event.text)
     };
-    let folded = all[first..]
-        .iter()
-        .flat_map(|event| fold(&text(event), width));
+    let folded = all[first..].iter().flat_map(|event| {
+        let mut lines = fold(&text(event), width);
+        add_code(&mut lines, &event.code, width);
+        lines
+    });
     folded.map(Line::from).collect()
 }
 

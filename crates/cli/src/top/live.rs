@@ -5,7 +5,7 @@ use super::frame::frame;
 use super::sample::Sampler;
 use super::screen::Screen;
 use super::view::{Effect, View};
-use crate::outcome::Outcome;
+use crate::outcome::Uncoded;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::text::Text;
 use ratatui::widgets::Paragraph;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Shows frames until the user or a signal ends the command.
-pub fn main(sampler: &mut Sampler, interval: Duration) -> Outcome {
+pub fn main(sampler: &mut Sampler, interval: Duration) -> Uncoded {
     if !stdin().is_terminal() || !stdout().is_terminal() {
         return Err("top needs a terminal; without one, --once prints one frame".to_owned());
     }

@@ -12,7 +12,7 @@ mod screen;
 mod text;
 mod view;
 
-use crate::outcome::Outcome;
+use crate::outcome::Uncoded;
 use crate::tool;
 use data::Snapshot;
 use sample::Sampler;
@@ -54,7 +54,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 /// Shows the jobs.
-pub fn main(args: &TopArgs) -> Outcome {
+pub fn main(args: &TopArgs) -> Uncoded {
     let mut sampler = Sampler::new(&args.paths, args.job);
     if !args.once && !args.json {
         return live::main(&mut sampler, args.interval);

@@ -125,6 +125,7 @@ fn events(job: &Job) -> Vec<EventRow> {
     let row = |shown: &Shown<'_>| EventRow {
         job: job.id(),
         unix_ns: shown.event.unix_ns,
+        code: shown.event.code().to_string(),
         text: shown.text(),
     };
     shown(job).iter().map(row).collect()

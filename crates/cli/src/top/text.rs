@@ -21,6 +21,16 @@ pub fn fold(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Adds a code to the last of a text's lines, in its short form (`E203`), if that line has room.
+pub fn add_code(lines: &mut [String], code: &str, width: usize) {
+    let short = code.rsplit('-').next().unwrap_or(code);
+    if let Some(last) = lines.last_mut() {
+        if last.chars().count() + 1 + short.chars().count() <= width {
+            *last += &format!(" {short}");
+        }
+    }
+}
+
 /// `host:rail` in at most `room` columns. Of a long host name, the domain is left out, then the
 /// beginning, since numbers stand at the end.
 pub fn place(host: &str, rail: &str, room: usize) -> String {
@@ -62,6 +72,15 @@ pub fn round_trip(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_code_takes_no_line_of_its_own() {
+        for (width, says) in [(12, "rail is E203"), (11, "rail is")] {
+            let mut lines = vec!["first".to_owned(), "rail is".to_owned()];
+            add_code(&mut lines, "MARLINE-E203", width);
+            assert_eq!(lines, ["first", says]);
+        }
+    }
 
     #[test]
     fn lines_are_no_longer_than_the_width() {

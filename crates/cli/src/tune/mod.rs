@@ -70,7 +70,7 @@ struct Plan {
 }
 
 /// Measures and writes, or shows, or serves.
-pub fn main(args: &TuneArgs) -> crate::outcome::Outcome {
+pub fn main(args: &TuneArgs) -> crate::outcome::Uncoded {
     if args.serve {
         rail::serve(&args.rail, args.port)?;
         return Ok(0);
@@ -201,11 +201,8 @@ fn measure(plan: &Plan) -> Vec<Point> {
         points.extend(bench.curve(Algorithm::None, place, &plan.sizes, &copies));
     }
     for (n, algorithm) in plan.algorithms.iter().enumerate() {
-        eprintln!(
-            "measuring {algorithm} ({} of {})",
-            n + 1,
-            plan.algorithms.len()
-        );
+        let all = plan.algorithms.len();
+        crate::tool::note(&format!("measuring {algorithm} ({} of {all})", n + 1));
         for place in [Place::Cache, Place::Memory] {
             points.extend(bench.curve(*algorithm, place, &plan.sizes, &ways));
         }

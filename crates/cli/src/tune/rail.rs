@@ -3,6 +3,7 @@
 //! Both ends poll, like an engine whose application waits. The remote end is a thread of this
 //! process, or a `marline tune --serve` on another host.
 
+use marline_codes::Code;
 use marline_engine::profile::RailFigures;
 use marline_rails::{
     choose_interfaces, show_addr, InterfaceChoice, LinkId, Links, Ports, Rail, RailRx, RailTx,
@@ -350,7 +351,8 @@ pub fn serve(interface: &str, port: u16) -> Result<(), String> {
     let local = end.tx.local_addr();
     let at = end_of(&local).ok_or("the rail has no address")?;
     if choice.loopback {
-        crate::tool::say("no other host reaches loopback: give --rail NAME for another interface");
+        let text = "no other host reaches loopback: give --rail NAME for another interface";
+        crate::tool::say(&Code::NoRail.message(text));
     }
     println!(
         "answering at {at}; on another host, with its interface to this one: \

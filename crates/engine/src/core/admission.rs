@@ -9,6 +9,7 @@ use crate::state::member_descriptor::MemberDescriptor;
 use crate::state::pairing::list_rails;
 use marline_auth::{is_damaged, HeadKey, JobKey, Level};
 use marline_checksum::Algorithm;
+use marline_codes::Code;
 use marline_proto::{Config, Mutation};
 use marline_rails::KeyMismatch;
 use marline_wire::{Address, GroupPacket, Packet, Question, RailAddr};
@@ -96,7 +97,7 @@ impl<S: System> Core<S> {
                  (counter forged: {})",
                 row.name, row.counters.forged
             );
-            self.say(LogLevel::Warn, &text);
+            self.warn(Code::Forged, &text);
         }
         false
     }
@@ -126,7 +127,7 @@ impl<S: System> Core<S> {
                 "packets that claim to come from endpoint {id:016x} arrive on {name} {why}: they \
                  are dropped (counter forged: {all})"
             );
-            self.say(LogLevel::Warn, &text);
+            self.warn(Code::Forged, &text);
         }
         false
     }
@@ -175,7 +176,7 @@ impl<S: System> Core<S> {
              arrive on {name} without the tag of the group's key: they are dropped (counter \
              forged: {all})"
         );
-        self.say(LogLevel::Warn, &text);
+        self.warn(Code::Forged, &text);
     }
 
     /// Refuses a group of which some member's descriptor has not the tag of the job's key. Members
@@ -190,7 +191,7 @@ impl<S: System> Core<S> {
             "no multicast: the descriptor of member {member} has not the tag of this process's \
              key: all processes of a job need the same FI_MARLINE_AUTH and key"
         );
-        self.say(LogLevel::Warn, &text);
+        self.warn(Code::KeyDiffers, &text);
         Err(GroupError::NoNetwork)
     }
 
@@ -218,10 +219,14 @@ impl<S: System> Core<S> {
             }
             KeyMismatch::Tag => "ended: a frame had not the tag of the job's key",
         };
+        let code = match why {
+            KeyMismatch::Tag => Code::Forged,
+            _ => Code::KeyDiffers,
+        };
         let (name, all) = (&row.name, row.counters.forged);
         let from = from.map_or("another process".to_owned(), |ip| ip.to_string());
         let text = format!("a connection with {from} on {name} {differ} (counter forged: {all})");
-        self.say(LogLevel::Warn, &text);
+        self.warn(code, &text);
     }
 
     /// Counts datagrams that a port dropped for their Q_Key, and reports them, at most once a
@@ -262,7 +267,7 @@ impl<S: System> Core<S> {
             address.id,
             list_rails(&rails)
         );
-        self.say(LogLevel::Warn, &text);
+        self.warn(Code::KeyDiffers, &text);
         Err(SubmitError::BadAddress)
     }
 }

@@ -7,6 +7,7 @@ use crate::api::LogLevel;
 use crate::core::Core;
 use crate::platform::system::System;
 use crate::state::rails::{Backpressure, Pending, STUCK_NS};
+use marline_codes::Code;
 use marline_rails::TxBuffers;
 
 /// Time after which frames that are not bound to the full rail (acks above all) leave by other
@@ -102,7 +103,7 @@ impl<S: System> Core<S> {
                 waited_ns / 1_000_000
             );
             if news {
-                self.say(LogLevel::Warn, &text);
+                self.warn(Code::RailStuck, &text);
             }
             // The rail's packets leave by other rails. The next packets built for this rail,
             // usually probes, show whether there is room again.

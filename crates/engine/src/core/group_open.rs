@@ -12,6 +12,7 @@ use crate::state::member_descriptor::{
     identity, leaders, networks, unlike, MemberDescriptor, MEMBER_DESCRIPTOR_LEN,
 };
 use crate::state::pairing::show_address;
+use marline_codes::Code;
 use marline_proto::group::{Group, GroupConfig, Identity, Scheme, PIGGYBACK_LEN};
 use marline_proto::PeerId;
 use marline_rails::{group_addr, GroupLink, Groups as _, Links, RailTx};
@@ -143,7 +144,7 @@ impl<S: System> Core<S> {
             "no multicast: FI_MARLINE_TEST=multicast_scheme={a}, but {b}: set it the same on all \
              hosts"
         );
-        self.say(LogLevel::Warn, &text);
+        self.warn(Code::SettingsDiffer, &text);
         GroupError::NoNetwork
     }
 

@@ -4,6 +4,7 @@ use crate::api::{EpId, LogLevel};
 use crate::core::Core;
 use crate::platform::system::System;
 use crate::stats::events::{versions_in, Event, Kind, Reason, NO_RAIL};
+use marline_codes::Code;
 use marline_proto as proto;
 use marline_proto::{PathReason, PathState, PeerId};
 use marline_rails::{RailFault, RailTx, UdpAddr};
@@ -249,7 +250,7 @@ impl<S: System> Core<S> {
                 (text, self.outages.regain(path))
             }
         };
-        self.warn_if(matters, &text);
+        self.warn_if(matters, Code::PathDown, &text);
     }
 
     /// Records and logs that the system or the rail itself declares a rail down or up.
@@ -282,7 +283,7 @@ impl<S: System> Core<S> {
             detail: (errno.unsigned_abs(), 0),
             ..Event::default()
         });
-        self.warn_if(true, &text);
+        self.warn_if(true, Code::RailDown, &text);
     }
 
     /// Records and logs, once per address, that a host or router rejects packets that a rail sends
@@ -304,7 +305,7 @@ impl<S: System> Core<S> {
             "rail {name}: {by} refuses what is sent to others (ICMP port unreachable): a firewall, \
              or one more address of such a host"
         );
-        self.warn_if(true, &text);
+        self.warn_if(true, Code::Blocked, &text);
     }
 
     /// Records and logs why a rail waits. This is no outage, but is logged because the rail's name
@@ -333,7 +334,7 @@ impl<S: System> Core<S> {
             ..Event::default()
         });
         let first = self.outages.await_rail(rail);
-        self.warn_if(first, &text);
+        self.warn_if(first, Code::RailAwaited, &text);
     }
 
     /// Records and logs that a rail continues at another address of its interface.
@@ -372,7 +373,7 @@ impl<S: System> Core<S> {
             Some(ip) => event.at(ip),
             None => event,
         });
-        self.warn_if(true, &text);
+        self.warn_if(true, kind.code(), &text);
     }
 
     /// Records and logs that a rail was renamed with its interface.
@@ -389,7 +390,7 @@ impl<S: System> Core<S> {
             rail: at,
             ..Event::default()
         });
-        self.warn_if(true, &text);
+        self.warn_if(true, Code::RailMoved, &text);
     }
 
     /// Ends all outages of a peer from which nothing more is expected.
@@ -399,15 +400,15 @@ impl<S: System> Core<S> {
 
     /// Logs at warning level if the event `matters` and this process warns for its host, otherwise
     /// at info level.
-    fn warn_if(&mut self, matters: bool, text: &str) {
+    fn warn_if(&mut self, matters: bool, code: Code, text: &str) {
         if !(matters && self.outages.may_warn()) {
             return self.say(LogLevel::Info, text);
         }
-        self.say(LogLevel::Warn, text);
+        self.warn(code, text);
         if self.outages.is_silent() {
             let last = "rails are lost and come back too often to say it each time: \
                         `marline events` shows it";
-            self.say(LogLevel::Warn, last);
+            self.warn(Code::PathDown, last);
         }
     }
 

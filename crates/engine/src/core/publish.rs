@@ -18,6 +18,7 @@ use crate::stats::rows::{PathRow, PathState, PeerRow, PeerState, RailRow};
 use crate::stats::stale;
 use crate::stats::summary::Summary;
 use crate::stats::{PathCounters, PeerCounters, ProcessCounters};
+use marline_codes::Code;
 use marline_proto as proto;
 use marline_rails::show_addr;
 use marline_rails::RailTx;
@@ -69,7 +70,7 @@ impl Publisher {
         if !there {
             stale::clean_up();
         }
-        let page = Page::open(&info).map_err(|e| (log.0)(LogLevel::Warn, &e));
+        let page = Page::open(&info).map_err(|e| (log.0)(LogLevel::Warn(Code::StatisticsRoom), &e));
         Publisher {
             page: page.ok(),
             memory_max: 0,

@@ -11,7 +11,7 @@
 //!   write. The registration lasts until the send ends or releases its memory, when no write reads
 //!   it any more.
 
-use crate::api::{EpId, LogLevel};
+use crate::api::EpId;
 use crate::core::Core;
 use crate::memory::copy::poison;
 use crate::memory::op_table::SendOp;
@@ -20,6 +20,7 @@ use crate::platform::system::System;
 use crate::state::rails::{link_of, Body, Pending};
 use crate::state::write::{pieces_of, OutstandingWrite, PendingWrite, ToWrite};
 use marline_auth::PacketKeys;
+use marline_codes::Code;
 use marline_proto::{Mutation, Transmit};
 use marline_rails::{
     Caps, LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, Staging, TxBuffers, Write,
@@ -358,7 +359,7 @@ impl<S: System> Core<S> {
             let name = &self.rails[rail].name;
             let text =
                 format!("rail {name}: a write or read does not end: the rail is given up for now");
-            self.say(LogLevel::Warn, &text);
+            self.warn(Code::RailStuck, &text);
             self.drain_writes(rail);
         }
         stuck

@@ -6,6 +6,7 @@ use crate::platform::system::System;
 use crate::state::pairing::{list_rails, show_address};
 use crate::stats::events::{differing, differing_versions};
 use marline_checksum::{Algorithm, Strength};
+use marline_codes::Code;
 use marline_proto::{Event, Evidence, PathReason, PeerId};
 use marline_rails::RailTx;
 use marline_wire::RailAddr;
@@ -43,7 +44,7 @@ impl<S: System> Core<S> {
             format!("silent on every rail for {silent_ms} ms (FI_MARLINE_PEER_TIMEOUT_MS)")
         };
         let text = format!("peer {who} is dead: {why}; its operations end with an error");
-        self.say(LogLevel::Warn, &text);
+        self.warn(Code::PeerDead, &text);
     }
 
     /// Logs a path that damages packets, and the reaction.
@@ -76,7 +77,7 @@ impl<S: System> Core<S> {
                  other rail is better"
             ),
         };
-        self.say(LogLevel::Warn, &text);
+        self.warn(Code::Corrupt, &text);
     }
 
     /// Logs that a path drops long packets and passes short ones, or that a connection with shorter
@@ -115,7 +116,7 @@ impl<S: System> Core<S> {
             ),
             _ => return, // chance: the present size passes after all
         };
-        self.say(LogLevel::Warn, &text);
+        self.warn(Code::PathShrank, &text);
     }
 
     /// Logs an endpoint that closes with unacked messages.
@@ -135,7 +136,7 @@ impl<S: System> Core<S> {
              may not have got them",
             named.join(", ")
         );
-        self.say(LogLevel::Warn, &text);
+        self.warn(Code::Undelivered, &text);
         self.say(LogLevel::Debug, &state);
     }
 
@@ -170,11 +171,17 @@ fn why_gone(evidence: Evidence, silent_ms: u64) -> String {
 impl<S: System> Core<S> {
     /// Logs a peer that was refused at first contact: its settings differ, or no rail reaches it.
     pub(crate) fn say_refused_peer(&mut self, ep: EpId, event: &Event) {
-        let (peer, why) = match *event {
-            Event::PeerMismatch { peer, reliable } => (peer, differing(reliable, "here", "there")),
-            Event::PeerUnreachable { peer } => (peer, self.no_common_rail(ep, peer)),
+        let (peer, code, why) = match *event {
+            Event::PeerMismatch { peer, reliable } => {
+                let why = differing(reliable, "here", "there");
+                (peer, Code::SettingsDiffer, why)
+            }
+            Event::PeerUnreachable { peer } => {
+                (peer, Code::NoCommonRail, self.no_common_rail(ep, peer))
+            }
             Event::PeerVersions { peer, ours, theirs } => {
-                (peer, differing_versions((ours, "here"), theirs))
+                let why = differing_versions((ours, "here"), theirs);
+                (peer, Code::VersionsDiffer, why)
             }
             _ => return,
         };
@@ -183,7 +190,7 @@ impl<S: System> Core<S> {
         self.counters.process.peers_dead += 1;
         let who = self.describe(ep, peer);
         let text = format!("peer {who} is refused: {why}; its operations end with an error");
-        self.say(LogLevel::Warn, &text);
+        self.warn(code, &text);
     }
 
     /// The rails of both sides, none of which reaches one of the other side.
@@ -211,7 +218,7 @@ impl<S: System> Core<S> {
             "a peer has rails of kind {kind}, which this version of Marline does not know: they \
              are not used"
         );
-        self.say(LogLevel::Warn, &text);
+        self.warn(Code::VersionsDiffer, &text);
     }
 
     /// Logs a remedy, once, for a rail that could not register the program's memory and fell back
@@ -232,7 +239,7 @@ impl<S: System> Core<S> {
             "rail {name}: memory of the program cannot be registered ({why}): long messages are \
              copied, or go as packets, and are slower{advice}"
         );
-        self.say(LogLevel::Warn, &text);
+        self.warn(Code::LockedMemory, &text);
     }
 
     /// Logs a checksum agreed with `peer` that neither side requested. Silent if both requests were
@@ -248,7 +255,7 @@ impl<S: System> Core<S> {
         let (level, asks) = match name(preference) {
             Some(preference) => (LogLevel::Info, preference.to_owned()),
             None => (
-                LogLevel::Warn,
+                LogLevel::Warn(Code::VersionsDiffer),
                 format!("number {preference}, which this version does not know"),
             ),
         };

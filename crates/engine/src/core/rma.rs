@@ -3,8 +3,8 @@
 //! operations in flight are then refused.
 
 use crate::api::{
-    flag, Completion, Counted, Counter, EpId, IoVec, LogLevel, OpError, Region, RemoteReq,
-    SubmitError, INJECT_MAX,
+    flag, Completion, Counted, Counter, EpId, IoVec, OpError, Region, RemoteReq, SubmitError,
+    INJECT_MAX,
 };
 use crate::core::parts::Access;
 use crate::core::submit::{gather, total};
@@ -14,6 +14,7 @@ use crate::memory::pool::Buffer;
 use crate::platform::system::System;
 use crate::state::regions::Range;
 use crate::state::rpcs::Part;
+use marline_codes::Code;
 use marline_proto::{Claim, Event, Mutation, PeerId};
 use marline_wire::FLAG_PART;
 use std::sync::Arc;
@@ -373,10 +374,8 @@ impl<S: System> Core<S> {
             true => " (FI_MARLINE_RMA=off)",
             false => "",
         };
-        self.say(
-            LogLevel::Warn,
-            &format!("peer {who} {does}: refused{reason}"),
-        );
+        let text = format!("peer {who} {does}: refused{reason}");
+        self.warn(Code::RemoteRefused, &text);
     }
 
     /// Refuses all operations of peers on this process's memory.

@@ -4,6 +4,7 @@ use crate::api::LogLevel;
 use crate::core::Core;
 use crate::platform::system::System;
 use crate::stats::raise;
+use marline_codes::Code;
 use marline_rails::{InterfaceChoice, LinkId, RailEvent, RailFault, RailTx, SendOutcome};
 
 impl<S: System> Core<S> {
@@ -153,7 +154,7 @@ impl<S: System> Core<S> {
                  is another address, or its own again",
                 state.name, to.ip
             );
-            self.say(LogLevel::Warn, &text);
+            self.warn(Code::RailMoved, &text);
             return false;
         };
         // A rail that waited for one of several interfaces takes the name of the one that appeared.

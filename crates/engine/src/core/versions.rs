@@ -1,10 +1,11 @@
 //! Versions of the protocol without a common one: addresses that name such, and packets of others.
 
-use crate::api::{AvId, LogLevel, SubmitError};
+use crate::api::{AvId, SubmitError};
 use crate::core::Core;
 use crate::platform::system::System;
 use crate::state::pairing::list_rails;
 use crate::stats::events::differing_versions;
+use marline_codes::Code;
 use marline_rails::RailVersions;
 use marline_wire::{Address, Header, RailAddr};
 use std::net::IpAddr;
@@ -33,7 +34,7 @@ impl<S: System> Core<S> {
             list_rails(&rails),
             differing_versions((ours, "here"), theirs)
         );
-        self.say(LogLevel::Warn, &text);
+        self.warn(Code::VersionsDiffer, &text);
         Err(SubmitError::BadAddress)
     }
 
@@ -54,7 +55,7 @@ impl<S: System> Core<S> {
                  process speaks version {} (counter wrong_version: {})",
                 header.version, row.name, self.cfg.proto.versions, row.counters.wrong_version
             );
-            self.say(LogLevel::Warn, &text);
+            self.warn(Code::VersionsDiffer, &text);
         }
     }
 
@@ -79,6 +80,6 @@ impl<S: System> Core<S> {
              connections is spoken there, version {ours} here: both need the same library \
              (marline --version; counter wrong_version: {all})"
         );
-        self.say(LogLevel::Warn, &text);
+        self.warn(Code::VersionsDiffer, &text);
     }
 }

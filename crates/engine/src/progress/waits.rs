@@ -6,6 +6,7 @@ use crate::core::awaited::AwaitedHosts;
 use crate::core::Core;
 use crate::platform::system::System;
 use crate::progress::host_leader::HostLeader;
+use marline_codes::Code;
 use std::collections::BTreeMap;
 
 /// State of the reports about silent hosts.
@@ -29,7 +30,7 @@ impl Waits {
     /// Prints the reports that are due.
     pub(crate) fn report<S: System>(&mut self, now: u64, core: &mut Core<S>) {
         for said in core.say_awaited(now, &mut self.hosts) {
-            core.say(LogLevel::Warn, &said.text);
+            core.warn(Code::PeerAwaited, &said.text);
             if !self.to_stderr {
                 continue;
             }
@@ -39,7 +40,8 @@ impl Waits {
                 }
             }
             if self.leaders.contains_key(&said.host) {
-                core.say(LogLevel::Report, &format!("Marline: {}\n", said.text));
+                let text = Code::PeerAwaited.mark(&said.text);
+                core.say(LogLevel::Report, &format!("Marline: {text}\n"));
             }
             if said.over {
                 self.leaders.remove(&said.host);

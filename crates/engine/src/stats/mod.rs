@@ -7,6 +7,7 @@
 //! Readers compute totals (of a rail with its paths, of a process with its peers): see [`reader`]
 //! and [`summary`].
 
+mod codes;
 pub mod dead;
 pub mod disabled;
 pub mod events;

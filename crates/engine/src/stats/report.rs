@@ -5,6 +5,7 @@ use super::dead::DeadPeer;
 use super::outages::{by_place, Outage};
 use super::summary::{RailSummary, Summary};
 use super::text::{format_bytes, format_count, plural, wrap};
+use marline_codes::{Code, Message};
 
 fn seconds(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
@@ -35,6 +36,11 @@ fn carried(s: &Summary) -> String {
     )
 }
 
+/// Lines of a text with its code.
+fn marked(code: Code, text: &str) -> String {
+    wrap(&code.mark(text))
+}
+
 fn dead(dead: &[DeadPeer]) -> String {
     let [first, others @ ..] = dead else {
         return String::new();
@@ -48,10 +54,11 @@ fn dead(dead: &[DeadPeer]) -> String {
         n => format!("; then {} more", plural(n as u64, "process", "processes")),
     };
     let (name, why) = (first.name(), first.why());
-    wrap(&format!(
+    let text = format!(
         "Marline: {what}: {name}: {why}{more}; operations with {} failed",
         if others.is_empty() { "it" } else { "them" }
-    ))
+    );
+    marked(first.reason.code_of_peer(), &text)
 }
 
 fn unprotected(s: &Summary) -> String {
@@ -59,18 +66,20 @@ fn unprotected(s: &Summary) -> String {
     let all = s.processes;
     let mut out = String::new();
     if of.reliability > 0 {
-        out += &wrap(&format!(
+        let text = format!(
             "Marline: UNPROTECTED: FI_MARLINE_RELIABILITY=off in {} of {all} processes: what was \
              lost was not sent again",
             of.reliability
-        ));
+        );
+        out += &marked(Code::Unprotected, &text);
     }
     if of.sums > 0 {
-        out += &wrap(&format!(
+        let text = format!(
             "Marline: UNPROTECTED: FI_MARLINE_CHECKSUM=none in {} of {all} processes: damage was \
              not looked for",
             of.sums
-        ));
+        );
+        out += &marked(Code::Unprotected, &text);
     }
     out
 }
@@ -78,7 +87,8 @@ fn unprotected(s: &Summary) -> String {
 /// The verdict: problems first, then the traffic.
 fn verdict(s: &Summary) -> String {
     if s.processes == 0 {
-        return "Marline: NOT USED: no process on this host sent anything over it\n".to_owned();
+        let text = "Marline: NOT USED: no process on this host sent anything over it";
+        return marked(Code::NotUsed, text);
     }
     dead(&s.dead) + &unprotected(s) + &carried(s)
 }
@@ -88,7 +98,7 @@ const OUTAGES_MAX: usize = 8;
 
 /// Lines for outages, or for their places if there are many, up to a limit.
 fn outages(s: &Summary) -> String {
-    let line = |outage: &Outage| wrap(&format!("Marline: {}", outage.line()));
+    let line = |outage: &Outage| marked(outage.code(), &format!("Marline: {}", outage.line()));
     let (shown, what) = match s.outages.len() {
         ..=OUTAGES_MAX => (s.outages.clone(), ("more outage", "more outages")),
         _ => (by_place(&s.outages), ("more rail", "more rails")),
@@ -150,20 +160,19 @@ fn rails(s: &Summary) -> String {
 }
 
 /// Names a rail that damages packets: a working link damages next to none.
-fn corrupts(rail: &RailSummary) -> Option<String> {
+fn corrupts(rail: &RailSummary) -> Option<Message> {
     let (bad, good) = (rail.corrupt(), rail.paths.packets_received);
     let percent = 100.0 * bad as f64 / good.saturating_add(bad).max(1) as f64;
     let left = match rail.paths.corrupt_downs {
         0 => String::new(),
         n => format!("; {n} failovers were for that"),
     };
-    (bad > 0).then(|| {
-        format!(
-            "{} corrupts: {bad} packets arrived damaged ({percent:.3}%){left}. Check its cards, \
-             cables and switch ports.",
-            rail.name
-        )
-    })
+    let text = format!(
+        "{} corrupts: {bad} packets arrived damaged ({percent:.3}%){left}. Check its cards, cables \
+         and switch ports.",
+        rail.name
+    );
+    (bad > 0).then(|| Code::Corrupt.message(text))
 }
 
 /// Notes on a rail besides its numbers.
@@ -191,22 +200,25 @@ fn notes_of(rail: &RailSummary) -> Vec<String> {
     }
     if rail.up < rail.rails && !rail.is_unused() {
         let down = rail.rails - rail.up;
-        notes.push(format!("{name} is down on {down} of {}", rail.rails));
+        let text = format!("{name} is down on {down} of {}", rail.rails);
+        notes.push(Code::RailDown.mark(&text));
     }
     if c.receiver_drops > 0 {
-        notes.push(format!(
+        let text = format!(
             "{name}: {} packets were dropped by the receive buffer here: processes fetched them \
              late (a larger buffer helps: sysctl net.core.rmem_max)",
             c.receiver_drops
-        ));
+        );
+        notes.push(Code::KernelLimit.mark(&text));
     }
-    notes.extend(corrupts(rail));
+    notes.extend(corrupts(rail).map(|said| said.to_string()));
     if p.shrinks > 0 {
-        notes.push(format!(
+        let text = format!(
             "{name} lost its large packets {} without a word, and went on with smaller ones. Check \
              the MTU of its switches.",
             plural(p.shrinks, "time", "times")
-        ));
+        );
+        notes.push(Code::PathShrank.mark(&text));
     }
     notes
 }
@@ -216,17 +228,19 @@ fn notes(s: &Summary) -> String {
     let mut notes: Vec<String> = s.rails.iter().flat_map(notes_of).collect();
     let (of, all) = (&s.unprotected, s.processes);
     if of.some_sums > 0 && of.sums == 0 {
-        notes.push(format!(
+        let text = format!(
             "Some payloads travelled without a checksum, as FI_MARLINE_CHECKSUM_* of {} of {all} \
              processes say",
             of.some_sums
-        ));
+        );
+        notes.push(Code::Unprotected.mark(&text));
     }
     if of.faults > 0 {
-        notes.push(format!(
+        let text = format!(
             "FI_MARLINE_FAULTS broke packets on purpose in {} of {all} processes",
             of.faults
-        ));
+        );
+        notes.push(Code::Unprotected.mark(&text));
     }
     notes.iter().map(|note| wrap(note)).collect()
 }

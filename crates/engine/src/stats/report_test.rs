@@ -37,7 +37,7 @@ fn a_verdict_comes_first() {
     assert_eq!(
         first(&report(&Summary::default())),
         "Marline: NOT USED: no process on this host \
-        sent anything over it"
+        sent anything over it [MARLINE-E501]"
     );
 }
 
@@ -114,7 +114,7 @@ fn rails_in_trouble_are_named() {
         "rail0: 4 connections were closed for others, 2 made again\n",
         "rail1: 8 of 10 failovers were taken back\n",
         "rail1: another source port was tried 6 times, as a path was silent\n",
-        "rail1 is down on 2 of 2\n",
+        "rail1 is down on 2 of 2 [MARLINE-E203]\n",
         "rail1: 34 packets were dropped by the receive buffer",
         "rail1 corrupts: 8 packets arrived damaged (1.000%); 4 failovers were for that. Check",
         "rail1 lost its large packets 2 times without a word",

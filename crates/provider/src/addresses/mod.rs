@@ -5,6 +5,7 @@ pub(crate) mod resolve;
 use crate::abi::*;
 use crate::base::boundary::Errno;
 use crate::base::{caller_memory, log, settings};
+use marline_codes::Code;
 use marline_engine::names::{self, Named, Unanswered};
 use std::ffi::{c_void, CStr, CString};
 use std::net::SocketAddr;
@@ -176,6 +177,7 @@ fn text_of_array(bytes: Option<Vec<u8>>) -> Result<String, Errno> {
     let text = bytes.map(String::from_utf8);
     text.and_then(Result::ok).ok_or_else(|| {
         log::warn(
+            Code::BadAddress,
             "fi_av_insert: an address is no text of UTF-8, nor a pointer to one \
              (FI_ADDR_STR: an array of pointers to strings, or strings)",
         );
@@ -185,7 +187,7 @@ fn text_of_array(bytes: Option<Vec<u8>>) -> Result<String, Errno> {
 
 fn blob_of(text: &str) -> Result<[u8; ADDRESS_LEN], Errno> {
     let refused = |why: &str| {
-        log::warn(&format!("fi_av_insert: {why}"));
+        log::warn(Code::BadAddress, &format!("fi_av_insert: {why}"));
         Errno::INVAL
     };
     match names::read(text).map_err(|why| refused(&why))? {
@@ -214,7 +216,7 @@ pub(crate) fn whole(blob: [u8; ADDRESS_LEN]) -> Result<[u8; ADDRESS_LEN], Errno>
         return Ok(blob);
     };
     if places.iter().any(|place| place.port() == 0) {
-        log::warn("fi_av_insert: port 0 is nobody's");
+        log::warn(Code::BadAddress, "fi_av_insert: port 0 is nobody's");
         return Err(Errno::INVAL);
     }
     let settings = settings::lookup().ok();
@@ -226,7 +228,7 @@ pub(crate) fn whole(blob: [u8; ADDRESS_LEN]) -> Result<[u8; ADDRESS_LEN], Errno>
             Unanswered::Refused => ("nobody has this port", Errno::CONNREFUSED),
             Unanswered::Silent => ("nobody answers", Errno::TIMEDOUT),
         };
-        log::warn(&format!("{}: {why}", text_of(&blob)));
+        log::warn(Code::BadAddress, &format!("{}: {why}", text_of(&blob)));
         errno
     })
 }

@@ -2,6 +2,7 @@
 //! made only here.
 
 use crate::base::log;
+use marline_codes::Code;
 use marline_engine::fork::Generation;
 use marline_engine::{OpError, SubmitError};
 use std::ffi::{c_char, c_int, CStr};
@@ -46,15 +47,15 @@ impl Errno {
     /// Text for people, for `fi_cq_strerror`.
     pub fn text(self) -> &'static CStr {
         match self {
-            Errno::TRUNC => c"message longer than the receive buffer",
+            Errno::TRUNC => c"message longer than the receive buffer [MARLINE-E513]",
             Errno::CANCELED => c"cancelled",
             Errno::NOMSG => c"no such message",
-            Errno::HOSTUNREACH => c"peer dead or unreachable",
+            Errno::HOSTUNREACH => c"peer dead or unreachable [MARLINE-E301]",
             Errno::ADDRNOTAVAIL => {
-                c"sender not in the address vector; its address is with the error"
+                c"sender not in the address vector; its address is with the error [MARLINE-E211]"
             }
-            Errno::ACCES => c"remote memory key, address or length refused",
-            Errno::CONNABORTED => c"endpoint closed or unusable",
+            Errno::ACCES => c"remote memory key, address or length refused [MARLINE-E311]",
+            Errno::CONNABORTED => c"endpoint closed or unusable [MARLINE-E310]",
             _ => c"unknown error",
         }
     }
@@ -181,9 +182,8 @@ pub(crate) fn guard_free<T: Answer>(body: impl FnOnce() -> Result<T, Errno>) -> 
 /// hook sees only the library's panics.
 pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
-        log::warn(&format!(
-            "internal error, this domain is unusable from now on: {info}"
-        ));
+        let text = format!("internal error, this domain is unusable from now on: {info}");
+        log::warn(Code::Internal, &text);
     }));
 }
 
@@ -197,7 +197,8 @@ pub(crate) fn install_fork_handler() {
     // SAFETY: the handler is async-signal-safe and, with `-z nodelete`, never unmapped.
     let rc = unsafe { libc::pthread_atfork(None, None, Some(forked_child)) };
     if rc != 0 {
-        log::warn("pthread_atfork failed: a forked child must not use libfabric");
+        let text = "pthread_atfork failed: a forked child must not use libfabric";
+        log::warn(Code::Internal, text);
     }
 }
 
@@ -226,6 +227,20 @@ mod tests {
         }
         let caught: isize = guard_free(|| std::panic::panic_any(Bomb));
         assert_eq!(caught, -256);
+    }
+
+    #[test]
+    fn texts_of_errors_have_their_codes() {
+        for (error, code) in [
+            (Errno::TRUNC, Code::Truncated),
+            (Errno::HOSTUNREACH, Code::PeerDead),
+            (Errno::ADDRNOTAVAIL, Code::BadAddress),
+            (Errno::ACCES, Code::RemoteRefused),
+            (Errno::CONNABORTED, Code::Undelivered),
+        ] {
+            let text = error.text().to_str().unwrap();
+            assert!(text.ends_with(&format!(" [{code}]")), "{text}");
+        }
     }
 
     #[test]

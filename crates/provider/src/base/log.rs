@@ -3,6 +3,7 @@
 
 use crate::abi;
 use crate::base::host;
+use marline_codes::Code;
 use marline_engine::{LogLevel, LogSink};
 use std::ffi::c_int;
 use std::io::Write;
@@ -15,9 +16,9 @@ const EP_DATA: c_int = 4;
 
 static CALLS: AtomicBool = AtomicBool::new(false);
 
-/// Logs a warning: `fi_log` shows it at every `FI_LOG_LEVEL`.
-pub(crate) fn warn(text: &str) {
-    host::log(abi::FI_LOG_WARN, CORE, text);
+/// Logs a warning with its code: `fi_log` shows it at every `FI_LOG_LEVEL`.
+pub(crate) fn warn(code: Code, text: &str) {
+    host::log(abi::FI_LOG_WARN, CORE, &code.mark(text));
 }
 
 /// Logs at level info.
@@ -56,7 +57,7 @@ pub(crate) fn sink() -> LogSink {
             // is ignored.
             let _ = std::io::stderr().write_all(text.as_bytes());
         }
-        LogLevel::Warn => warn(text),
+        LogLevel::Warn(code) => warn(code, text),
         LogLevel::Info => info(text),
         LogLevel::Debug if calls_enabled() => call(format_args!("{text}")),
         LogLevel::Debug => {}

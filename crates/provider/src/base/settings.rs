@@ -1,6 +1,7 @@
 //! The settings `FI_MARLINE_*`: the engine's table, registered and read as libfabric parameters.
 
 use crate::base::{host, log};
+use marline_codes::Code;
 use marline_engine::settings::{
     former_in, unknown_in, Kind, Setting, Settings, CARRIED_BY_OPEN_MPI, PREFIX, TABLE,
 };
@@ -58,13 +59,14 @@ pub(crate) fn warn_once() {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let names: Vec<_> = names.collect();
     for notice in former_in(&names) {
-        log::warn(&notice);
+        log::warn(Code::SettingFormer, &notice);
     }
     for complaint in unknown_in(&names) {
-        log::warn(&format!("{complaint} (`fi_info -e` lists all of them)"));
+        let text = format!("{complaint} (`fi_info -e` lists all of them)");
+        log::warn(Code::SettingWrong, &text);
     }
     if let Err(why) = Settings::from_lookup(value_of) {
-        log::warn(&format!("settings: {why}"));
+        log::warn(Code::SettingWrong, &format!("settings: {why}"));
     }
 }
 

@@ -5,6 +5,7 @@ use crate::abi::*;
 use crate::addresses::resolve;
 use crate::addresses::{Form, ADDRESS_LEN};
 use crate::base::{about, log, settings};
+use marline_codes::Code;
 use marline_engine::names;
 use marline_engine::settings::Settings;
 use marline_engine::{rails_here, RailHere};
@@ -208,7 +209,8 @@ pub(crate) unsafe fn settings_for(info: *const fi_info) -> Result<Settings, Stri
         settings.rails = vec![format!("{kind}{separator}{}", place.ip())];
         let other = rails_here(&settings)?;
         if !other.iter().any(|o| rails.iter().any(|r| r.name == o.name)) {
-            log::warn("src_addr is the address of another rail than the domain's name");
+            let text = "src_addr is the address of another rail than the domain's name";
+            log::warn(Code::BadAddress, text);
             return Err(format!("{} is no address of {name}", place.ip()));
         }
     }

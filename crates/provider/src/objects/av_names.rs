@@ -8,6 +8,7 @@ use crate::base::boundary::{guard, Errno};
 use crate::base::{log, object};
 use crate::info::addrs;
 use crate::objects::av::Av;
+use marline_codes::Code;
 use std::ffi::{c_char, c_int, c_void, CStr};
 
 /// `fi_av_insertsvc`.
@@ -46,7 +47,7 @@ pub(crate) unsafe extern "C" fn insertsym(
         let blob = |i: usize| {
             let place = place(node, i / services, service, i % services, numeric);
             place.map_err(|why| {
-                log::warn(&format!("address vector: {why}"));
+                log::warn(Code::BadAddress, &format!("address vector: {why}"));
                 Errno::ADDRNOTAVAIL
             })
         };

@@ -10,6 +10,7 @@ use crate::info::addrs;
 use crate::objects::domain::{lock_open, Domain, DomainShared, Keys};
 use crate::objects::{av_open, ep_open, fabric, mr};
 use crate::queues::{cntr, cq, poll};
+use marline_codes::Code;
 use marline_engine::Engine;
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
@@ -99,12 +100,12 @@ unsafe fn open_engine(info: *const fi_info) -> Result<Engine, Errno> {
     settings::warn_once();
     // SAFETY: the caller's promise.
     let settings = unsafe { addrs::settings_for(info) }.map_err(|why| {
-        log::warn(&format!("settings: {why}"));
+        log::warn(Code::SettingWrong, &format!("settings: {why}"));
         Errno::INVAL
     })?;
     log::info(&format!("settings in force:\n{}", settings.show()));
     Engine::open(settings, log::sink()).map_err(|why| {
-        log::warn(&format!("cannot start: {why}"));
+        log::warn(Code::CannotStart, &format!("cannot start: {why}"));
         Errno::NODEV
     })
 }

@@ -13,6 +13,7 @@ use crate::objects::ep::{self, Ep};
 use crate::objects::ep_ctl;
 use crate::ops::messages::{msg, tagged};
 use crate::ops::{atomic, rma};
+use marline_codes::Code;
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::Arc;
@@ -45,11 +46,13 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: checked for null.
         let wanted = unsafe { build::read_hints(shared.api_version, info) };
         decide(&wanted).map_err(|why| {
-            log::warn(&format!("fi_endpoint: its fi_info asks for {why}"));
+            let text = format!("fi_endpoint: its fi_info asks for {why}");
+            log::warn(Code::HintsRefused, &text);
             Errno::INVAL
         })?;
         if Form::of(wanted.addr_format) == Some(Form::Text) && shared.form != Form::Text {
-            log::warn("fi_endpoint: its fi_info has FI_ADDR_STR, that of its domain had not");
+            let text = "fi_endpoint: its fi_info has FI_ADDR_STR, that of its domain had not";
+            log::warn(Code::HintsRefused, text);
             return Err(Errno::INVAL);
         }
         // SAFETY: checked for null; these structs have the same size in every version.

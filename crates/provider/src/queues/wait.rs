@@ -4,6 +4,7 @@
 use crate::abi::*;
 use crate::base::boundary::Errno;
 use crate::objects::domain::DomainShared;
+use marline_codes::Code;
 use marline_engine::Bell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ pub(crate) fn bell(wait_obj: c_int) -> Result<Option<Arc<Bell>>, Errno> {
     match wait_obj {
         FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD => Ok(None),
         FI_WAIT_FD => Bell::new().map(|bell| Some(Arc::new(bell))).map_err(|why| {
-            crate::base::log::warn(&why);
+            crate::base::log::warn(Code::CannotStart, &why);
             Errno::NOMEM
         }),
         _ => Err(Errno::NOSYS),

@@ -3,6 +3,7 @@
 
 use super::totals::{OfHost, Totals};
 use crate::tool;
+use marline_codes::Code;
 use marline_engine::owned;
 use marline_engine::stats::process::host_name;
 use marline_engine::stats::rows::JobPage;
@@ -73,7 +74,8 @@ impl Kept {
             },
         };
         let path = path.display();
-        tool::say(&format!("{path}: {why}; counters begin anew"));
+        let text = format!("{path}: {why}; counters begin anew");
+        tool::say(&Code::StatisticsUnreadable.message(text));
         Kept::default()
     }
 

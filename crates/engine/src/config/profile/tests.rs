@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::settings::Settings;
 use crate::LogLevel;
+use marline_codes::Code;
 
 /// A profile of this machine with these rates (algorithm, GB/s).
 pub(crate) fn profile_with(rates: &[(&str, f64)]) -> Profile {
@@ -209,7 +210,7 @@ fn an_unusable_profile_is_reported_and_defaults_hold() {
         let tuned = Tuned::open(&given, log);
         assert_eq!(tuned, Tuned::of(&given, None), "{path}");
         let (level, text) = &lines.borrow()[0];
-        assert_eq!(*level, LogLevel::Warn, "{text}");
+        assert_eq!(*level, LogLevel::Warn(Code::ProfileUnusable), "{text}");
         assert!(text.contains(said) && text.contains(path), "{text}");
         assert!(text.contains("defaults are used"), "{text}");
     }
@@ -225,7 +226,7 @@ fn a_machine_without_a_profile_is_no_reason_to_warn() {
         let Found::Nothing(level, text) = Found::by(setting, &here) else {
             panic!("a profile for it");
         };
-        assert!(level != LogLevel::Warn, "{text}");
+        assert!(!matches!(level, LogLevel::Warn(_)), "{text}");
     }
 }
 

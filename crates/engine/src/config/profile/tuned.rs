@@ -4,6 +4,7 @@ use super::{default_path, LoadError, Machine, Profile};
 use crate::api::LogLevel;
 use crate::config::settings::Settings;
 use marline_checksum::{set_plan, Algorithm};
+use marline_codes::Code;
 use marline_proto::Pipeline;
 use std::path::PathBuf;
 
@@ -63,18 +64,18 @@ impl Found {
                      are used; `marline tune` makes one for this machine",
                     profile.machine.cpu, profile.machine.kernels, here.cpu, here.kernels
                 );
-                Found::Nothing(LogLevel::Warn, text)
+                Found::Nothing(LogLevel::Warn(Code::ProfileUnusable), text)
             }
             Err(LoadError::Bad(why)) => {
                 let text = format!(
                     "profile {at} cannot be used: {why}; defaults are used; `marline tune` makes \
                      a new one"
                 );
-                Found::Nothing(LogLevel::Warn, text)
+                Found::Nothing(LogLevel::Warn(Code::ProfileUnusable), text)
             }
             Err(LoadError::Missing) if asked_for => {
                 let text = format!("FI_MARLINE_PROFILE: there is no {at}: defaults are used");
-                Found::Nothing(LogLevel::Warn, text)
+                Found::Nothing(LogLevel::Warn(Code::ProfileUnusable), text)
             }
             Err(LoadError::Missing) => {
                 let text = format!("no profile of this machine ({at}): `marline tune` makes one");
