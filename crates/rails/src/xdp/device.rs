@@ -1,4 +1,4 @@
-//! What sysfs tells of an interface.
+//! Driver and queues of an interface, from sysfs.
 
 use std::path::Path;
 

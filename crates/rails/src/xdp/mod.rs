@@ -34,10 +34,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use ways::Site;
 
-/// The queue of the interface whose packets are redirected by a program of this process. Packets on
-/// other queues take the kernel's way to the same port.
-const QUEUE: u32 = 0;
-
 /// Small frames, each in half a page, and longer ones, each in a page. The memory of both is equal:
 /// as much as a UDP rail's receive buffer, and a quarter of that to send.
 const SIZES: [Limits; 2] = [

@@ -2,7 +2,7 @@
 //! service that lends them.
 
 use super::lending::{Lease, Loan};
-use super::{device, errors, program, QUEUE};
+use super::{device, errors, program};
 use crate::interfaces::InterfaceChoice;
 use crate::sys::xdp::{open_queues, open_socket, Limits, RxQueue, Steering, TxQueue};
 use crate::sys::Errno;
@@ -10,7 +10,11 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// What redirects the rail's datagrams, until it is dropped.
+/// The queue of the interface whose packets are redirected by a program of this process. Packets on
+/// other queues take the kernel's way to the same port.
+const QUEUE: u32 = 0;
+
+/// The program, or the loan, that redirects the rail's datagrams until it is dropped.
 #[expect(dead_code, reason = "a program is detached when dropped")]
 pub(super) enum Way {
     /// A program of this process.

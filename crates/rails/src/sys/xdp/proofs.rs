@@ -1,4 +1,4 @@
-//! What the kernel tells about descriptors of other processes, and the numbers of groups.
+//! Facts from the kernel on descriptors of other processes, and the numbers of groups.
 
 use crate::sys::{check, Errno};
 use std::ffi::CString;

@@ -1,4 +1,4 @@
-//! What a rail has from the service.
+//! The rail's half: a socket and a port, lent by the service.
 
 use super::messages::{Answer, Request, LEN_MAX};
 use crate::sys::{errno_text, own_uid, Errno, SeqPacket};
@@ -14,21 +14,21 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const PAUSE_MAX: u32 = 256;
 
 /// A socket that the service lent, not bound yet.
-pub(in crate::xdp) struct Loan {
+pub(crate) struct Loan {
     /// To the service, for the lease.
-    pub(in crate::xdp) connection: SeqPacket,
+    pub(crate) connection: SeqPacket,
     /// The AF_XDP socket.
-    pub(in crate::xdp) socket: OwnedFd,
+    pub(crate) socket: OwnedFd,
     /// Queue for which it is.
-    pub(in crate::xdp) queue: u32,
+    pub(crate) queue: u32,
     /// The driver runs the service's program.
-    pub(in crate::xdp) in_driver: bool,
+    pub(crate) in_driver: bool,
 }
 
 impl Loan {
     /// Asks the service at a path for a socket on the interface with this index. The error is a
     /// reason for people.
-    pub(in crate::xdp) fn ask(service: &Path, interface: u32) -> Result<Loan, String> {
+    pub(crate) fn ask(service: &Path, interface: u32) -> Result<Loan, String> {
         let connection = SeqPacket::connect_to(service).map_err(|errno| {
             let (path, why) = (service.display(), errno_text(errno));
             format!("marline xdpd is not there ({path}: {why})")
@@ -50,7 +50,7 @@ impl Loan {
 }
 
 /// The datagrams to a port, as long as the service lends them.
-pub(in crate::xdp) struct Lease {
+pub(crate) struct Lease {
     service: PathBuf,
     request: Request,
     /// The AF_XDP socket and the UDP socket of the port, for a next service.
@@ -73,7 +73,7 @@ impl Lease {
     /// Asks for the datagrams to `ip` and `port`, on the connection to the service at a path. The
     /// sockets are the AF_XDP socket, which is bound to the queue, and the port's UDP socket. The
     /// error is a reason for people.
-    pub(in crate::xdp) fn take(
+    pub(crate) fn take(
         service: &Path,
         connection: SeqPacket,
         (interface, queue): (u32, u32),
@@ -110,7 +110,7 @@ impl Lease {
 
     /// Looks whether the service has ended, and asks the next one.
     #[cold]
-    pub(in crate::xdp) fn poll(&mut self) {
+    pub(crate) fn poll(&mut self) {
         let state = std::mem::replace(&mut self.state, State::Lost);
         self.state = match state {
             State::Lost if self.left > 0 => {

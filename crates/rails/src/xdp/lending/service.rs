@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// The number of the listener; connections have others.
 const LISTENER: u64 = 0;
 
-/// What a service lends to whom.
+/// Settings of a service: its interfaces, users and limits.
 pub struct XdpServiceConfig {
     /// Names of interfaces.
     pub interfaces: Vec<String>,
