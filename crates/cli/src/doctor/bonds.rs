@@ -139,9 +139,7 @@ mod tests {
             "{said}"
         );
         assert!(
-            said.contains(
-                "warning: eth1, a port of bond0, is down [MARLINE-E203]\n    ethtool eth1"
-            ),
+            said.contains("warning: eth1, a port of bond0, is down [MARLINE-E203]   ethtool eth1"),
             "{said}"
         );
         assert!(!said.contains("eth0, a port"), "{said}");
