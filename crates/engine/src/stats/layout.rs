@@ -15,7 +15,7 @@ pub use marline_wire::RAILS_MAX;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MARLINES");
 /// Version of the layout; readers check the word counts, too. The header words that name the owner
 /// keep their places, so that later versions can remove the pages of killed processes.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 /// Endpoints that a page names: the first ones opened, by which peers know the engine. Open MPI 5
 /// opens two, a libfabric application any number.
 pub const ENDPOINTS_MAX: usize = 16;

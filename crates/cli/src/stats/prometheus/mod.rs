@@ -2,11 +2,11 @@
 //! and peers.
 
 mod file;
+mod histograms;
 mod kept;
 mod limits;
 mod names;
 mod now;
-mod sizes;
 mod slurm;
 mod text;
 mod totals;
@@ -48,7 +48,7 @@ fn look(kept: &mut Kept, jobs: &[Job], unread: usize) -> String {
     let mut text = Text::default();
     Running::of(live, totals.keys().map(String::as_str)).write(&mut text);
     counted(&mut text, &totals);
-    sizes::write(&mut text, &totals);
+    histograms::write(&mut text, &totals);
     let unread = vec![Sample::new(Vec::new(), unread)];
     let help = "Statistics pages and directories that are left out.";
     text.metric("marline_pages_unread", Kind::Gauge, help, unread);
@@ -72,7 +72,7 @@ fn counted(text: &mut Text, totals: &Totals) {
 }
 
 fn counters<C: Counters>(text: &mut Text, group: &str, of: &[(Labels<'_>, &Counts)]) {
-    for (_, row) in summed::<C>().filter(|(_, row)| !sizes::is_class(row)) {
+    for (_, row) in summed::<C>().filter(|(_, row)| !histograms::is_class(row)) {
         let name = names::metric(group, row);
         let samples = of.iter().map(|(labels, counts)| {
             let value = counts.get(&name).copied().unwrap_or(0);
