@@ -10,8 +10,7 @@ pub fn document() -> String {
     let mut out = String::from(
         "# Messages by code\n\n\
          Warnings, refusals and events end with a code (`code` in JSON); `marline explain E301` \
-         prints its entry.\nCodes keep their meaning. `crates/codes/src/table.rs` makes this page: \
-         `MARLINE_BLESS=1 cargo test -p marline-codes`.\n",
+         prints its entry.\nCodes keep their meaning.\n",
     );
     for (hundred, name) in GROUPS {
         out += &format!("\n## {name}\n");

@@ -111,17 +111,17 @@ counters! {
     /// Counters of the whole process.
     ProcessCounters {
         sizes_to_64: Sum, "messages", "Messages sent of up to 64 bytes.";
-        sizes_to_1k: Sum, "messages", "Messages sent of up to 1 KiB.";
-        sizes_to_8k: Sum, "messages", "Messages sent of up to 8 KiB.";
-        sizes_to_64k: Sum, "messages", "Messages sent of up to 64 KiB.";
-        sizes_to_1m: Sum, "messages", "Messages sent of up to 1 MiB.";
-        sizes_to_16m: Sum, "messages", "Messages sent of up to 16 MiB.";
-        sizes_above: Sum, "messages", "Messages sent of more than 16 MiB.";
+        sizes_to_1k: Sum, "messages", "Up to 1 KiB.";
+        sizes_to_8k: Sum, "messages", "Up to 8 KiB.";
+        sizes_to_64k: Sum, "messages", "Up to 64 KiB.";
+        sizes_to_1m: Sum, "messages", "Up to 1 MiB.";
+        sizes_to_16m: Sum, "messages", "Up to 16 MiB.";
+        sizes_above: Sum, "messages", "More than 16 MiB.";
         waits_to_10ms: Sum, "waits", "Waits of up to 10 ms for a path, from delivery to delivery.";
-        waits_to_100ms: Sum, "waits", "The same, of up to 100 ms.";
-        waits_to_1s: Sum, "waits", "The same, of up to 1 s.";
-        waits_to_10s: Sum, "waits", "The same, of up to 10 s.";
-        waits_above: Sum, "waits", "The same, of more than 10 s.";
+        waits_to_100ms: Sum, "waits", "Up to 100 ms.";
+        waits_to_1s: Sum, "waits", "Up to 1 s.";
+        waits_to_10s: Sum, "waits", "Up to 10 s.";
+        waits_above: Sum, "waits", "More than 10 s.";
         eager_sent: Sum, "messages", "Messages sent at once, copied to the sender's log.";
         rendezvous_sent: Sum, "messages", "Messages that waited for the receiver's grant.";
         first_pieces_sent: Sum, "messages", "Of these: the request brought the first bytes.";
