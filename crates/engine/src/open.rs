@@ -161,6 +161,14 @@ impl Opened {
 const PORT_TRIES: u32 = 16;
 
 impl Settings {
+    /// The ports that rails over IP may use.
+    pub fn rail_ports(&self) -> Ports {
+        match (self.port, self.ports.0) {
+            (0, Some((least, most))) => Ports::range(least, most, std::process::id()),
+            (port, _) => Ports::one(port),
+        }
+    }
+
     /// The rails to use with their standby rails, and shared memory if enabled.
     fn chosen_rails(&self) -> Result<Vec<RailChoice>, String> {
         let named = |why| match self.was_given("rails") {
@@ -255,10 +263,7 @@ fn rails_config(settings: &Settings, key: Option<&JobKey>) -> Result<RailsConfig
     let keys = key.map(|key| Arc::new(ConnectionKeys::new(key)));
     let faults =
         FaultScript::parse_all(&settings.faults).map_err(|e| format!("FI_MARLINE_FAULTS: {e}"))?;
-    let ports = match (settings.port, settings.ports.0) {
-        (0, Some((least, most))) => Ports::range(least, most, std::process::id()),
-        (port, _) => Ports::one(port),
-    };
+    let ports = settings.rail_ports();
     let udp = UdpConfig {
         gso: settings.gso,
         gro: settings.gro,

@@ -14,7 +14,7 @@ use crate::xdp::XdpRail;
 use crate::RailFault;
 use marline_wire::RAILS_MAX;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A kind of rail.
 struct Kind {
@@ -119,9 +119,8 @@ impl RailChoice {
         is_over_ip(self.kind) && self.interface.is_awaited()
     }
 
-    /// The reason, for people, why the rail cannot carry packets at present. `service` is as in
-    /// [`RailsConfig::xdpd`].
-    pub fn complaint(&self, service: &Path) -> Option<String> {
+    /// The reason, for people, why the rail cannot carry packets at present with these settings.
+    pub fn complaint(&self, config: &RailsConfig) -> Option<String> {
         let why = match (self.kind, self.interface.state()) {
             (0 | TCP | XDP, RailFault::Down(errno)) => match errno {
                 libc::ENODEV => "there is no such interface",
@@ -130,7 +129,7 @@ impl RailChoice {
                 _ => "its interface reports an error",
             },
             (0 | TCP | SHM, _) => return None,
-            (XDP, _) => return XdpRail::obstacle(&self.interface, service),
+            (XDP, _) => return XdpRail::open(&self.interface, &config.udp, &config.xdpd).err(),
             _ => return verbs::complaint(&self.interface.name),
         };
         Some(why.to_owned())
@@ -139,10 +138,10 @@ impl RailChoice {
 
 impl RailChoice {
     /// How this process would have a rail past the stack, for people; `None` for other rails and
-    /// where it cannot have one. `service` is as in [`RailsConfig::xdpd`].
-    pub fn facts(&self, service: &Path) -> Option<String> {
+    /// where it cannot have one.
+    pub fn facts(&self, config: &RailsConfig) -> Option<String> {
         let is_past = self.kind == XDP && !self.interface.is_awaited();
-        let open = || XdpRail::open(&self.interface, &UdpConfig::default(), service).ok();
+        let open = || XdpRail::open(&self.interface, &config.udp, &config.xdpd).ok();
         is_past.then(open)?.map(|rail| rail.facts().to_owned())
     }
 }

@@ -192,7 +192,7 @@ fn ports_are_rails_by_their_names() {
         let named = chosen("rc:mlx5_0:2").unwrap();
         assert_eq!(named[0].name(), "rc:mlx5_0:2");
     }
-    let complaint = |name: &str| chosen(name).unwrap()[0].complaint(std::path::Path::new(""));
+    let complaint = |name: &str| chosen(name).unwrap()[0].complaint(&Default::default());
     assert_eq!(complaint("rc:mlx5_0:1"), None);
     assert!(complaint("rc:mlx5_0:2").unwrap().contains("no LID yet"));
     assert!(complaint("rc:mlx5_2").unwrap().contains("no GID"));

@@ -1,7 +1,7 @@
 //! The rails of this machine, and reasons why others are missing.
 
 use super::limits;
-use super::local::{xdpd, RAILS};
+use super::local::{config, RAILS};
 use marline_engine::settings::Settings;
 use marline_rails::{
     choose_interfaces, choose_rails, receive_buffer, unused_interfaces, verbs_ports, with_paths,
@@ -53,7 +53,7 @@ fn meaning(named: &str) -> String {
 /// A rail, and whether it would carry messages at present.
 fn state(rail: &RailChoice) -> String {
     let (name, interface) = (rail.name(), &rail.interface);
-    match (rail.is_awaited(), rail.complaint(&xdpd())) {
+    match (rail.is_awaited(), rail.complaint(&config())) {
         (true, _) if name.contains("later:") => format!("{name}: waits for what may come"),
         (true, Some(why)) => format!("{name}: is waited for: {why}"),
         (false, Some(why)) if name.starts_with("xdp:") => format!("{name}: {why}; it would be UDP"),
@@ -61,7 +61,7 @@ fn state(rail: &RailChoice) -> String {
         _ if interface.ip.is_unspecified() => name,
         _ => {
             let facts = rail
-                .facts(&xdpd())
+                .facts(&config())
                 .map_or(String::new(), |facts| format!(", {facts}"));
             format!("{name} ({}), MTU {}{facts}", interface.ip, interface.mtu)
         }

@@ -6,8 +6,7 @@ use super::{bonds, roce, subnets};
 use crate::run::provider;
 use marline_codes::Code;
 use marline_engine::settings::Settings;
-use marline_rails::{choose_rails, InterfaceChoice, RailChoice};
-use std::path::PathBuf;
+use marline_rails::{choose_rails, InterfaceChoice, RailChoice, RailsConfig, UdpConfig};
 
 /// The setting that names rails.
 pub const RAILS: &str = "FI_MARLINE_RAILS";
@@ -17,10 +16,19 @@ pub fn named_rails() -> String {
     std::env::var(RAILS).unwrap_or_default()
 }
 
-/// The socket of `marline xdpd`.
-pub fn xdpd() -> PathBuf {
+/// The settings of rails that a job would have here.
+pub fn config() -> RailsConfig {
     // (Starting a job reports a malformed setting.)
-    Settings::from_env().unwrap_or_default().xdpd.into()
+    let settings = Settings::from_env().unwrap_or_default();
+    let udp = UdpConfig {
+        ports: settings.rail_ports(),
+        ..UdpConfig::default()
+    };
+    RailsConfig {
+        udp,
+        xdpd: settings.xdpd.into(),
+        ..RailsConfig::default()
+    }
 }
 
 fn choices(named: &str) -> Result<Vec<RailChoice>, String> {
@@ -41,7 +49,7 @@ pub fn rails(named: &str) -> Result<Vec<(InterfaceChoice, Option<String>)>, Stri
             let why = choice
                 .instead()
                 .unwrap_or(choice.clone())
-                .complaint(&xdpd());
+                .complaint(&config());
             found.push((one.clone(), why));
         }
     }
@@ -73,7 +81,7 @@ pub fn findings(named: &str) -> Vec<Finding> {
 
 /// A finding on a rail that cannot carry at present.
 fn state(choice: &RailChoice) -> Option<Finding> {
-    let (name, why) = (choice.name(), choice.complaint(&xdpd())?);
+    let (name, why) = (choice.name(), choice.complaint(&config())?);
     let port = &choice.interface.name;
     if choice.is_awaited() {
         return Some(Finding::good(format!("{name} is waited for")).because(why));

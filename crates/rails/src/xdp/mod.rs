@@ -110,12 +110,6 @@ impl XdpRail {
     pub(crate) fn facts(&self) -> &str {
         &self.facts
     }
-
-    /// The reason, for people, why there can be no rail on `interface` at present; found by opening
-    /// one for a moment.
-    pub(crate) fn obstacle(interface: &InterfaceChoice, service: &Path) -> Option<String> {
-        XdpRail::open(interface, &UdpConfig::default(), service).err()
-    }
 }
 
 impl Rail for XdpRail {
