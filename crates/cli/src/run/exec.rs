@@ -68,7 +68,7 @@ pub fn main(args: &ExecArgs) -> Outcome {
     command.envs(prepared.set.iter().map(|(name, value)| (name, value)));
     // Messages that concern all ranks are printed by rank 0.
     if page::rank_from_env().unwrap_or(0) == 0 {
-        prepared.said.iter().for_each(|said| tool::say(said));
+        prepared.said.iter().for_each(tool::say);
         if !job_key::is_decided(&environment).coded(Code::NoKey)? {
             tool::say(&Code::NoKey.message(NO_KEY));
         }

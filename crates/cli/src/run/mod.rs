@@ -148,7 +148,7 @@ pub struct Prepared {
 impl Prepared {
     /// Returns the variables after printing the warnings.
     pub fn print_warnings(self) -> Vec<(String, String)> {
-        self.said.iter().for_each(|said| tool::say(said));
+        self.said.iter().for_each(tool::say);
         self.set
     }
 }
