@@ -298,7 +298,6 @@ fn packet(
         algorithms: 1 << FIRST_ALGORITHM,
         reliable: true,
         eager_puts: true,
-        first_pieces: true,
         refused: false,
         credit: 1 << 18,
         revision: 0,

@@ -3,7 +3,7 @@
 use crate::input::Input;
 use marline_wire::{
     blocks, Ack, AckMasks, Advertisement, Data, Eager, Frame, Grant, Have, MsgHead, Read, Rkey,
-    Rts, Written, ACK_MASKS_MAX, BLOCK_BYTES, FIRST_PIECE_MAX, RAILS_MAX,
+    Rts, Written, ACK_MASKS_MAX, BLOCK_BYTES, RAILS_MAX,
 };
 
 /// Usually a small number, sometimes any.
@@ -43,10 +43,7 @@ pub fn frame(input: &mut Input<'_>) -> Frame {
             Frame::Eager(Eager { head, len, sum: 0 })
         }
         3..=5 => data(input),
-        6 => Frame::Rts(Rts {
-            head: head(input),
-            first: input.pick(&[0, 0, 448, FIRST_PIECE_MAX]),
-        }),
+        6 => Frame::Rts(Rts { head: head(input) }),
         7 => Frame::Grant(Grant {
             number: small(input) as u32,
             flags: input.pick(&[0, 8, 128, 255]),

@@ -1,9 +1,7 @@
 //! Memory of an endpoint under test: checks the ownership of the bytes at every write.
 
 use marline_checksum::{sum, Algorithm};
-use marline_proto::{
-    Event, Landing, Memory, Payload, PutEnd, RecvSpec, Source, WriteCheck, WrittenSum,
-};
+use marline_proto::{Landing, Memory, Payload, PutEnd, RecvSpec, Source, WriteCheck, WrittenSum};
 use std::collections::BTreeMap;
 
 /// The specification of a receive for a claimed message.
@@ -81,31 +79,6 @@ impl Memories {
         let Some(inbound) = inbound else { return };
         let bytes = self.bounces.remove(&inbound);
         assert!(bytes.is_some_and(|b| b.len() as u64 >= len));
-    }
-
-    /// Copies bytes of a first piece from a bounce buffer to the receive that matched it, or frees
-    /// a bounce buffer.
-    pub fn on_bounce(&mut self, event: &Event) {
-        match *event {
-            Event::BounceCopy {
-                inbound,
-                handle,
-                from,
-                offset,
-                len,
-            } => {
-                let bytes = self.bounces[&inbound][from as usize..][..len as usize].to_vec();
-                let copy = bytes.len();
-                let landing = Landing::Posted {
-                    handle,
-                    offset,
-                    copy,
-                };
-                self.write(&landing, &bytes);
-            }
-            Event::BounceFree { inbound } => drop(self.bounces.remove(&inbound)),
-            _ => {}
-        }
     }
 
     /// Stores the end of a remote write.

@@ -369,9 +369,7 @@ impl Bench {
                     }
                 }
                 Event::PutEnd(end) => self.memory.show_end(&end),
-                Event::BounceCopy { .. } | Event::BounceFree { .. } => {
-                    self.memory.on_bounce(&event)
-                }
+                Event::BounceFree { inbound } => drop(self.memory.bounces.remove(&inbound)),
                 Event::ReadAsked {
                     peer,
                     number,
@@ -398,10 +396,13 @@ impl Bench {
                 Event::Copy { .. } | Event::PullWanted { .. } | Event::Pulled { .. }
                 | Event::PeerOver { .. } | Event::PeerDead { .. } | Event::PathChanged { .. }
                 | Event::PathSuspect { .. } | Event::Resumed { .. }
-                | Event::AlgorithmAgreed { .. } | Event::PathCorrupts { .. }
+                | Event::AlgorithmAgreed { .. }
+                | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } | Event::PathRerouted { .. } | Event::PeerMet { .. }
-                | Event::UnknownRailKind { .. } | Event::PeerMismatch { .. }
-                | Event::PeerVersions { .. } | Event::PeerUnreachable { .. } => {}
+                | Event::UnknownRailKind { .. }
+                | Event::PeerMismatch { .. }
+                | Event::PeerVersions { .. }
+                | Event::PeerUnreachable { .. } => {}
                 Event::PeerLeft { peer } => self.node.forget(peer),
             }
         }
@@ -510,7 +511,6 @@ fn hello<'a>(input: &mut Input<'_>, peer: u64, bytes: &'a mut [u8]) -> Frame<Hel
         algorithms: 0b110,
         reliable: settings > 0,
         eager_puts: settings % 2 == 1,
-        first_pieces: settings % 4 > 1,
         refused: settings == 7,
         credit: input.pick(&[1 << 18, 0, u64::MAX, 20_000]),
         revision: input.pick(&[0, 0, 1, 2]),

@@ -470,7 +470,7 @@ impl World {
                     offset,
                     len,
                 } => end.copy_loopback(send, (recv, offset), len as usize),
-                Event::BounceCopy { .. } | Event::BounceFree { .. } => end.memory.on_bounce(&event),
+                Event::BounceFree { inbound } => drop(end.memory.bounces.remove(&inbound)),
                 #[rustfmt::skip]
                 Event::PathChanged { .. } | Event::PathSuspect { .. } | Event::Resumed { .. }
                 | Event::AlgorithmAgreed { .. } | Event::PathCorrupts { .. }

@@ -53,20 +53,6 @@ def test_long_messages_are_written_directly(lab, stress, mpi, provider, tmp_path
     assert counted["written_wrong"] == 0, counted
 
 
-@pytest.mark.parametrize("fault", [None, "drop=1%", "corrupt=1%"])
-def test_requests_bring_the_first_bytes(wire_lab, mpi, provider, tmp_path, fault):
-    """Of messages whose receives are posted: on rails that lose or damage some of them too."""
-    if provider != "marline":
-        return
-    if fault:
-        wire_lab.fault(0, fault)
-    result = wire_lab.run(mpi, [mpi.program("posted"), 300], env={"FI_MARLINE_STATS_DIR": tmp_path}, timeout=90)
-    assert result.ok and result.find("^posted ok rounds=300$"), result.tail()
-    counted = labs.counters(tmp_path)
-    assert 10 < counted["first_pieces_sent"] <= counted["rendezvous_sent"], counted
-    assert not fault or wire_lab.hits(fault.partition("=")[0]) > 0, wire_lab.status()
-
-
 def test_ranks_that_differ_in_direct_writes(lab, stress, mpich, provider, tmp_path):
     """Each rank sends as its peer can receive."""
     if provider != "marline":

@@ -14,7 +14,7 @@ use crate::prefix::{
 use crate::rail_addr::RAILS_MAX;
 use crate::segments::{Advertisement, Have, ADVERTISEMENT_LEN, HAVE_LEN};
 use crate::skip::Extension;
-use crate::{blocks, BLOCK_BYTES, HEADER_LEN, PACKET_MAX};
+use crate::{blocks, BLOCK_BYTES};
 
 /// The message is tagged (matched by tag); otherwise untagged.
 pub const FLAG_TAGGED: u8 = 1;
@@ -50,11 +50,6 @@ pub const EAGER_LEN: usize = 40;
 pub const DATA_LEN: usize = 40;
 /// Bytes of an RTS frame.
 pub const RTS_LEN: usize = 32;
-/// Most bytes of a message that a request brings: whole blocks, as many as the longest packet has.
-pub const FIRST_PIECE_MAX: u16 = {
-    let room = (PACKET_MAX - HEADER_LEN - DATA_LEN) as u64;
-    (room / BLOCK_BYTES * BLOCK_BYTES) as u16
-};
 /// Bytes of a PATH_CHALLENGE or PATH_RESPONSE frame.
 pub const PATH_CHALLENGE_LEN: usize = 16;
 /// Bytes of a GRANT frame.
@@ -113,10 +108,6 @@ pub struct Data {
 pub struct Rts {
     /// The matching head.
     pub head: MsgHead,
-    /// Bytes of the message that follow without a grant, if the peer's HELLO allows that
-    /// ([`Hello::first_pieces`]): whole blocks, at most [`FIRST_PIECE_MAX`], never all of the
-    /// message.
-    pub first: u16,
 }
 
 /// The receiver's permission to send a message up to an offset. Cumulative.
@@ -286,7 +277,7 @@ impl Frame<Hello<'_>> {
             Frame::Eager(e) => write_eager(e, out),
             Frame::Data(d) => write_data(d, out),
             Frame::Rts(r) => {
-                prefix(out, KIND_RTS, r.head.flags, r.first, r.head.number);
+                prefix(out, KIND_RTS, r.head.flags, 0, r.head.number);
                 put(out, 8, r.head.tag);
                 put(out, 16, r.head.data);
                 put(out, 24, r.head.total);
@@ -423,7 +414,10 @@ impl<'a> FrameView<'a> {
         let frame = match kind {
             KIND_EAGER => Frame::Eager(read_eager(b, flags, aux, word)?),
             KIND_DATA => Frame::Data(read_data(b, flags, aux, word)?),
-            KIND_RTS => Frame::Rts(read_rts(b, flags, aux, word)?),
+            KIND_RTS if flags & FLAG_RPC != 0 => return Err(BadFrame),
+            KIND_RTS => Frame::Rts(Rts {
+                head: read_head(b, flags, word, u64_at(b, 24)),
+            }),
             KIND_GRANT => Frame::Grant(Grant {
                 number: word,
                 flags,
@@ -519,17 +513,6 @@ fn read_head(b: &[u8], flags: u8, word: u32, total: u64) -> MsgHead {
         data: u64_at(b, 16),
         total,
     }
-}
-
-fn read_rts(b: &[u8], flags: u8, first: u16, word: u32) -> Result<Rts, BadFrame> {
-    let head = read_head(b, flags, word, u64_at(b, 24));
-    let piece = first as u64;
-    let whole = piece % BLOCK_BYTES == 0 && first <= FIRST_PIECE_MAX && piece < head.total;
-    let fits = first == 0 || whole && flags & FLAG_PUT == 0;
-    if flags & FLAG_RPC != 0 || !fits {
-        return Err(BadFrame);
-    }
-    Ok(Rts { head, first })
 }
 
 #[inline]

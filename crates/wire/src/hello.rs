@@ -189,8 +189,7 @@ impl Address {
 /// ```text
 ///  0 prefix (flags = rail count, aux = frame length, word = slot I keep for you)
 ///  8 u64 my id   16 u32 my token  20 u32 my epoch
-/// 24 u8 algorithm I would use, u8 bit 0: reliable, bit 1: eager puts, bit 2: first pieces,
-///    u8 bit 0: refused, u8 -
+/// 24 u8 algorithm I would use, u8 bit 0: reliable, bit 1: eager puts, u8 bit 0: refused, u8 -
 /// 28 u32 algorithms I can check, bit n: number n
 /// 32 u64 credit bytes   40 u64 0   48 u32 revision of the rails
 /// 52 u8 oldest, u8 newest version of mine, then of yours as I know them, or 0
@@ -217,8 +216,6 @@ pub struct Hello<'a> {
     pub reliable: bool,
     /// The sender takes remote writes as eager messages.
     pub eager_puts: bool,
-    /// The sender takes the first bytes of messages with their requests.
-    pub first_pieces: bool,
     /// The sender has refused the destination because of conflicting settings: it expects no answer
     /// and ignores all further packets.
     pub refused: bool,
@@ -259,8 +256,7 @@ impl Hello<'_> {
         out[20..24].copy_from_slice(&self.epoch.to_le_bytes());
         out[24..32].fill(0);
         out[24] = self.algorithm;
-        let takes = (self.eager_puts as u8) << 1 | (self.first_pieces as u8) << 2;
-        out[25] = self.reliable as u8 | takes;
+        out[25] = self.reliable as u8 | (self.eager_puts as u8) << 1;
         out[26] = self.refused as u8;
         out[28..32].copy_from_slice(&self.algorithms.to_le_bytes());
         out[32..40].copy_from_slice(&self.credit.to_le_bytes());
@@ -320,7 +316,6 @@ impl<'a> HelloView<'a> {
             algorithms: u32_at(b, 28),
             reliable: b[25] & 1 == 1,
             eager_puts: b[25] & 2 == 2,
-            first_pieces: b[25] & 4 == 4,
             refused: self.refuses(),
             credit: self.credit(),
             revision: u32_at(b, 48),

@@ -2,8 +2,7 @@
 
 use crate::forge::{Names, Rails, Tag};
 use marline_wire::{
-    DirectHead, Frame, Hello, MsgHead, Read, Rts, DIRECT_HEAD_LEN, FIRST_PIECE_MAX, FLAG_PUT,
-    FLAG_RPC,
+    DirectHead, Frame, Hello, MsgHead, Read, Rts, DIRECT_HEAD_LEN, FLAG_PUT, FLAG_RPC,
 };
 
 /// Requests in one packet: together with a HELLO they fit the smallest common MTU.
@@ -121,7 +120,6 @@ impl Attack {
                 .map(|at| {
                     Frame::Rts(Rts {
                         head: head(REQUESTS * n + at),
-                        first: FIRST_PIECE_MAX,
                     })
                 })
                 .map(|frame| (frame, &[][..]))
@@ -132,7 +130,6 @@ impl Attack {
                     tag: key,
                     ..head(n)
                 },
-                first: 0,
             })),
             Attack::Call => {
                 let call = MsgHead {

@@ -181,7 +181,6 @@ impl Rails {
             algorithms: 1 << FIRST_ALGORITHM,
             reliable: true,
             eager_puts: true,
-            first_pieces: true,
             refused: false,
             credit: 1 << 20,
             revision,

@@ -55,13 +55,6 @@ impl<S: System> Core<S> {
             Event::RecvFailed { handle } => self.recv_failed(handle, OpError::PeerDead),
             Event::RecvReleased { handle } => self.recv_released(handle),
             Event::BounceFree { inbound } => self.buffers.free_bounce((ep.0, inbound)),
-            Event::BounceCopy {
-                inbound,
-                handle,
-                from,
-                offset,
-                len,
-            } => self.copy_bounce(ep, (inbound, from), (handle, offset), len as usize),
             Event::RegistrationWanted {
                 inbound,
                 handle,
@@ -221,9 +214,7 @@ impl<S: System> Core<S> {
             return self.put_came((ep, peer), handle, region, part);
         }
         if let Some(inbound) = bounce {
-            self.copy_bounce(ep, (inbound, 0), (handle, offset), len as usize);
-            self.counters.process.unexpected += 1;
-            self.buffers.free_bounce((ep.0, inbound));
+            self.copy_bounced(ep, inbound, handle, offset, len as usize);
         }
         let source = self.dir.addr_of(ep, peer);
         let Some(op) = self.ops.recvs.get(handle) else {
@@ -308,27 +299,23 @@ impl<S: System> Core<S> {
         self.buffers.pool.give(buffer);
     }
 
-    /// Copies bytes of an unexpected message from its bounce buffer to the receive that matched it.
-    fn copy_bounce(
-        &mut self,
-        ep: EpId,
-        (inbound, from): (u64, u64),
-        (handle, offset): (u32, u64),
-        len: usize,
-    ) {
-        let Some(buffer) = self.buffers.bounces.get_mut(&(ep.0, inbound)) else {
+    /// Copies an unexpected message from its bounce buffer to the receive that matched it.
+    fn copy_bounced(&mut self, ep: EpId, inbound: u64, handle: u32, offset: u64, len: usize) {
+        let Some(mut buffer) = self.buffers.bounces.remove(&(ep.0, inbound)) else {
             return;
         };
         if let Some(op) = self.ops.recvs.get(handle) {
-            let mut at = from as usize;
+            let mut at = 0;
             op.pieces.for_range(offset, len, |base, n| {
-                // SAFETY: posted user memory; the slice is inside the bounce buffer.
+                // SAFETY: posted user memory; the bounce buffer holds at least `len` bytes.
                 unsafe {
                     std::ptr::copy_nonoverlapping(buffer.bytes()[at..at + n].as_ptr(), base, n);
                 }
                 at += n;
             });
         }
+        self.counters.process.unexpected += 1;
+        self.buffers.pool.give(buffer);
     }
 
     /// Ends a posted receive with an error completion.

@@ -206,7 +206,6 @@ fn add_node(to: &mut ProcessCounters, from: &proto::NodeStats) {
     to.sizes_above += g;
     to.eager_sent += from.eager_sent;
     to.rendezvous_sent += from.rendezvous_sent;
-    to.first_pieces_sent += from.first_pieces_sent;
     to.written += from.written;
     to.written_wrong += from.written_wrong;
     to.written_lost += from.written_lost;

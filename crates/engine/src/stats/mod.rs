@@ -124,7 +124,6 @@ counters! {
         waits_above: Sum, "waits", "More than 10 s.";
         eager_sent: Sum, "messages", "Messages sent at once, copied to the sender's log.";
         rendezvous_sent: Sum, "messages", "Messages that waited for the receiver's grant.";
-        first_pieces_sent: Sum, "messages", "Of these: the request brought the first bytes.";
         written: Sum, "fragments", "Fragments written into a peer's memory, past packets.";
         written_wrong: Sum, "fragments", "Written fragments with a wrong sum, or changed in reads.";
         written_lost: Sum, "fragments", "Fragments that a peer wrote and that did not land.";

@@ -132,7 +132,6 @@ impl Stranger {
             algorithms: 1 << FIRST_ALGORITHM,
             reliable: true,
             eager_puts: true,
-            first_pieces: true,
             refused: false,
             credit: CREDIT,
             revision: self.revision,
@@ -191,7 +190,7 @@ pub fn rts(number: u32, total: u64) -> (Frame, &'static [u8]) {
         data: 0,
         total,
     };
-    (Frame::Rts(Rts { head, first: 0 }), &[])
+    (Frame::Rts(Rts { head }), &[])
 }
 
 /// Both words of the answers to calls in a datagram.

@@ -147,10 +147,6 @@ pub struct Config {
     pub seeing_order: &'static [u8],
     /// Longest message sent eagerly, in bytes.
     pub eager_max: u64,
-    /// Requests in a row that must have been granted soon before the next brings the first bytes
-    /// of its message (8: one unexpected message in nine then costs a copy). `None`: requests bring
-    /// none, and peers are told to send none.
-    pub first_pieces: Option<u8>,
     /// Eager bytes (with overhead) that a peer may have unread here; fewer if there are many peers,
     /// see [`Config::credit_window`].
     pub credit_bytes: u64,
@@ -306,12 +302,6 @@ impl Config {
 }
 
 impl Config {
-    /// Returns whether first pieces are sent and taken. (Without software reliability a piece that
-    /// overtakes its request would be lost.)
-    pub(crate) fn takes_first_pieces(&self) -> bool {
-        self.first_pieces.is_some() && self.reliable
-    }
-
     /// Bytes charged for an unexpected message of this cost.
     pub(crate) fn charged(&self, cost: u64) -> u64 {
         match self.errs(Mutation::Uncharged) {
@@ -367,7 +357,6 @@ impl Default for Config {
             algorithms: &[FIRST_ALGORITHM],
             seeing_order: &[FIRST_ALGORITHM],
             eager_max: 65_536,
-            first_pieces: Some(8),
             credit_bytes: 1 << 20,
             unexpected_bytes: 64 << 20,
             any_source_fails: false,

@@ -196,14 +196,6 @@ pub enum Mutation {
     TrustCredit,
     /// Each path counts ECMP flows for itself, although other paths share its link.
     CountFlowsAlone,
-    /// First pieces of messages are sent without credit.
-    SendUncredited,
-    /// Unexpected messages are not charged for their first pieces.
-    HoldUncharged,
-    /// The bounce buffer of a first piece is copied again at the end of its message.
-    CopyPieceAgain,
-    /// A receive ends when all of its message but the first piece is there.
-    EndWithoutPiece,
 }
 
 impl Mutation {
@@ -216,9 +208,7 @@ impl Mutation {
     /// `TrustAcks`, `KeepUnvalidated` and `TrustNames`, about strangers, in
     /// `tests/mutations/validation.rs` and `strangers.rs`, `TalkedDown` in `versions.rs`;
     /// `HideSilence`, which costs a second, in `neighbours.rs`; `BelieveHiccups` and
-    /// `TrustSiblings` in `outages.rs` and `siblings.rs`; `SendUncredited`, `HoldUncharged`,
-    /// `CopyPieceAgain` and `EndWithoutPiece`, about first pieces, in
-    /// `tests/mutations/first_pieces.rs`.
+    /// `TrustSiblings` in `outages.rs` and `siblings.rs`.
     pub const ALL: [Mutation; 73] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

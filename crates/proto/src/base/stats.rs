@@ -44,8 +44,6 @@ pub struct NodeStats {
     pub eager_sent: u64,
     /// Messages sent after a grant.
     pub rendezvous_sent: u64,
-    /// Messages of these whose request brought their first bytes.
-    pub first_pieces_sent: u64,
     /// Fragments written into peers' registered memory instead of sent in packets.
     pub written: u64,
     /// Fragments whose write notification arrived but whose sum was wrong.

@@ -258,20 +258,6 @@ pub enum Event {
         /// Inbound message whose bounce buffer, if it has one, must be freed.
         inbound: u64,
     },
-    /// A message matched a receive after bytes of its first piece had come: copy these from the
-    /// bounce buffer of the inbound message to the memory of the receive.
-    BounceCopy {
-        /// Inbound message.
-        inbound: u64,
-        /// Receive.
-        handle: u32,
-        /// Offset in the bounce buffer in bytes.
-        from: u64,
-        /// Offset in the memory of `handle`.
-        offset: u64,
-        /// Bytes.
-        len: u64,
-    },
     /// A remote read ended: its data is in the operation's memory, or it was refused.
     ReadDone {
         /// Operation.
@@ -559,9 +545,6 @@ pub enum DropReason {
     /// Not enough memory within the bounds, or the memory is no longer available; the sender
     /// retransmits.
     NoMemory,
-    /// A fragment of a message's first piece came before the message's request, or has no place
-    /// before a receive matches the message; the sender retransmits.
-    Early,
     /// A write notification whose write did not land, or whose bytes changed while they were read:
     /// the packet counts as lost.
     Unwritten,

@@ -9,10 +9,11 @@ use crate::incoming::messages::Incoming;
 use crate::state::conn::Conn;
 use crate::state::context::Context;
 use crate::state::credit::Credit;
-use crate::state::first_piece::EAGER_LIMIT;
 use crate::state::transfer::{is_matched, is_rpc, new_inbound, InboundState};
-use marline_wire::{blocks, MsgHead, Rts, BLOCK_BYTES, FLAG_TAGGED};
+use marline_wire::{blocks, MsgHead, BLOCK_BYTES, FLAG_TAGGED};
 
+/// Largest message without a grant.
+const EAGER_LIMIT: u64 = 65_536;
 /// Multiple of the bound on unexpected memory that eager messages may fill. Senders stay within
 /// their credit, but credit may have been granted before memory ran short.
 const EAGER_BOUNDS: u64 = 2;
@@ -40,11 +41,8 @@ impl Incoming {
             return Ok(None);
         }
         let credited = conn.had_credit_for(number) || ctx.cfg.errs(Mutation::TrustCredit);
-        if !credited {
+        if !credited || f.total > EAGER_LIMIT {
             return Err(DropReason::Invalid);
-        }
-        if f.total > EAGER_LIMIT {
-            return Err(f.unasked(ctx.cfg));
         }
         let cost = Credit::cost(f.total);
         let head = f.head.as_ref();
@@ -116,7 +114,7 @@ impl Incoming {
         let ungranted = inbound.rendezvous && f.offset + len > inbound.granted;
         let refused = inbound.state == InboundState::Refused;
         if inbound.total != f.total || ungranted || refused {
-            return Err(inbound.no_place(f.offset + len));
+            return Err(inbound.no_place());
         }
         if inbound.is_visible() {
             return self.take_visible(ctx, now, (peer, at), key, &f, memory);
@@ -242,9 +240,8 @@ impl Incoming {
         ctx: &mut Context<'_>,
         now: u64,
         peer: PeerId,
-        rts: &Rts,
+        head: &MsgHead,
     ) -> Result<(), DropReason> {
-        let (head, first) = (&rts.head, rts.first.into());
         let advertisement =
             self.advertisement_of(peer, head.number, head.total, ctx.cfg.segment_min);
         let conn = ctx.conn(peer).ok_or(DropReason::Gone)?;
@@ -253,8 +250,7 @@ impl Incoming {
             return Ok(());
         }
         let credited = conn.had_credit_for(number) || ctx.cfg.errs(Mutation::TrustCredit);
-        let asks = first == 0 || ctx.cfg.takes_first_pieces() && head.total > EAGER_LIMIT;
-        if !credited || head.total >= 1 << 56 || !asks {
+        if !credited || head.total >= 1 << 56 {
             return Err(DropReason::Invalid);
         }
         let cost = Credit::cost(0);
@@ -266,22 +262,18 @@ impl Incoming {
         inbound.rendezvous = true;
         inbound.head = Some(*head);
         inbound.wanted = 0;
-        inbound.advertisement = advertisement.filter(|_| !inbound.is_put() && first == 0);
+        inbound.advertisement = advertisement.filter(|_| !inbound.is_put());
         inbound.charged = cost;
+        ctx.charge(peer, cost);
         // While memory is plentiful, a request's credit is returned at once, so that requests
         // without a matching receive do not block matching ones.
         let plenty = ctx.stats.unexpected_bytes < ctx.cfg.unexpected_bytes;
         inbound.credit = if plenty { 0 } else { cost };
-        inbound.first = first;
-        let whole = Credit::cost(first);
-        let room = ctx.has_share(peer, whole) && ctx.has_room(whole, EAGER_BOUNDS);
-        Incoming::hold_piece(ctx, &mut inbound, room);
-        ctx.charge(peer, inbound.charged);
         let key = self.inbounds.insert(inbound);
         if let Some(conn) = ctx.conn_mut(peer) {
             conn.rx.inbound.insert(number, key);
         }
-        ctx.use_credit(peer, whole);
+        ctx.use_credit(peer, cost);
         if plenty {
             ctx.return_credit(peer, cost);
         }

@@ -30,7 +30,7 @@ impl Incoming {
             return self.advance_matching(ctx, now, peer);
         }
         if inbound.rendezvous {
-            let paid = inbound.counted.min(inbound.granted_of(start, len));
+            let paid = inbound.counted.min(len);
             inbound.counted -= paid;
             self.grants.settle(paid);
             self.grants.want(&mut self.inbounds, ctx, key, now);
@@ -58,8 +58,7 @@ impl Incoming {
         let Some(inbound) = self.inbounds.get(key) else {
             return;
         };
-        let early = ctx.cfg.errs(Mutation::CompleteEarly) && inbound.set.count() > 0
-            || ctx.cfg.errs(Mutation::EndWithoutPiece) && inbound.has_rest();
+        let early = ctx.cfg.errs(Mutation::CompleteEarly) && inbound.set.count() > 0;
         if !inbound.complete() && !early {
             return;
         }
@@ -71,7 +70,7 @@ impl Incoming {
         if state == InboundState::Held || asks && inbound.is_put() {
             return;
         }
-        let answered = inbound.is_answered() || inbound.ends_in_piece();
+        let answered = inbound.is_answered();
         if let Some(conn) = ctx.conn_mut(peer) {
             if reply {
                 conn.rx.pending_reads.remove(&(number as u32));
@@ -90,9 +89,6 @@ impl Incoming {
                 let completion_order = reply || ctx.cfg.errs(Mutation::ReportEarly);
                 if !completion_order && self.completion_order.hold(at) {
                     return;
-                }
-                if ctx.cfg.errs(Mutation::CopyPieceAgain) && inbound.first > 0 {
-                    inbound.unbounce_all(ctx, key);
                 }
                 self.show_end(ctx, key, (handle, base));
                 self.drop_inbound(ctx, key);

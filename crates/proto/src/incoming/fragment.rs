@@ -1,10 +1,7 @@
 //! A received fragment, of either frame kind.
 
-use crate::base::config::Config;
-use crate::base::types::{sum_seed, sums_of, DropReason, Payload};
-use marline_wire::{
-    Data, Eager, Header, MsgHead, FIRST_PIECE_MAX, FLAG_DEREGISTER, FLAG_READ_REPLY,
-};
+use crate::base::types::{sum_seed, sums_of, Payload};
+use marline_wire::{Data, Eager, Header, MsgHead, FLAG_DEREGISTER, FLAG_READ_REPLY};
 
 /// A fragment.
 pub(crate) struct Fragment<'a> {
@@ -31,17 +28,6 @@ impl<'a> Fragment<'a> {
             total: head.total,
             payload: payload(packet, head.flags, seed, frame.sum, bytes),
             deregisters: false,
-        }
-    }
-
-    /// The reason for dropping a fragment of a long message without a request: it may be of
-    /// a first piece, and have overtaken the request.
-    pub(super) fn unasked(&self, cfg: &Config) -> DropReason {
-        let end = self.offset + self.payload.bytes.len() as u64;
-        let may_lead = cfg.takes_first_pieces() && end <= FIRST_PIECE_MAX.into();
-        match may_lead && !self.reply {
-            true => DropReason::Early,
-            false => DropReason::Invalid,
         }
     }
 

@@ -126,9 +126,9 @@ impl Incoming {
         if inbound.rendezvous {
             // Whole blocks, so that fragments end at block boundaries; the excess bytes are cut off
             // when stored.
-            let room = capacity.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES);
-            inbound.wanted = inbound.total.min(room.max(inbound.first));
-            self.place_piece(ctx, key);
+            inbound.wanted = inbound
+                .total
+                .min(capacity.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES));
             if !self.pull(ctx, key) {
                 if ctx.local.writes {
                     self.want_keys(ctx, key);

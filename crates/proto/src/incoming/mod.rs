@@ -1,11 +1,9 @@
-//! Incoming messages: their fragments, first pieces, matching, grants, remote reads and writes,
-//! completion.
+//! Incoming messages: their fragments, matching, grants, remote reads and writes, completion.
 
 pub(crate) mod any_source;
 pub(crate) mod arrive;
 pub(crate) mod complete;
 pub(crate) mod ends;
-pub(crate) mod first_piece;
 pub(crate) mod fragment;
 pub(crate) mod grants;
 pub(crate) mod loopback;

@@ -10,11 +10,8 @@ use crate::base::types::{
 };
 use crate::incoming::messages::Incoming;
 use crate::state::context::Context;
-use crate::state::path::Path;
 use crate::state::transfer::{Inbound, InboundState, Keys};
-use marline_wire::{
-    blocks, Frame, Header, Hello, RailWrites, Rkey, Written, BLOCK_BYTES, FLAG_READ_REPLY,
-};
+use marline_wire::{blocks, Frame, Header, Hello, Rkey, Written, BLOCK_BYTES, FLAG_READ_REPLY};
 
 impl Incoming {
     /// If the message is suitable, asks the owner to register all of its memory on the rails that
@@ -37,10 +34,7 @@ impl Incoming {
         let fits = fits && inbound.own.is_none() && !visible;
         let paths = ctx.conn(peer).map_or(&[][..], |c| &c.paths);
         let ours = |local: u8| ctx.local.rails[local as usize].addr.writes();
-        // Bytes of a first piece may be there, and memory is poisoned before keyed rails write it.
-        let first = inbound.first > 0;
-        let open = |p: &&Path| !first || p.to.writes != RailWrites::Keyed;
-        let able = (paths.iter()).filter(|p| p.to.writes() && ours(p.local) && open(p));
+        let able = paths.iter().filter(|p| p.to.writes() && ours(p.local));
         let rails = able.fold(0u32, |rails, p| rails | 1 << p.local);
         if !fits || rails == 0 || !ctx.cfg.reliable {
             return;
@@ -110,7 +104,7 @@ impl Incoming {
         let asked = inbound.keys.asked && inbound.total == w.total;
         let ungranted = w.offset + len > inbound.granted;
         if !asked || ungranted || !ctx.local.trusts_writes(ctx.cfg, local, algorithm) {
-            return Err(inbound.no_place(w.offset + len));
+            return Err(inbound.no_place());
         }
         let (start, n) = (w.offset / BLOCK_BYTES, blocks(len));
         if inbound.set.covered(start, n) == Covered::All {

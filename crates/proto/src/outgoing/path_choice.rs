@@ -11,7 +11,7 @@ use crate::state::context::Context;
 use crate::state::credit::Credit;
 use crate::state::local::Local;
 use crate::state::path::Path;
-use crate::state::transfer::{SendKind, SendXfer};
+use crate::state::transfer::SendKind;
 use marline_wire::{Frame, BLOCK_BYTES, EAGER_LEN, PACKET_MAX};
 
 /// If the best path has no room, bulk uses another path that finishes no later than twice the best
@@ -24,17 +24,12 @@ const LOOK_AHEAD: usize = 8;
 
 /// If a message has at most this many bytes left, acks wait to go with its end: the longest eager
 /// message, two super-packets, leaves within tens of microseconds.
-pub(super) const PIGGYBACK_MAX: u64 = 2 * PACKET_MAX as u64;
+const PIGGYBACK_MAX: u64 = 2 * PACKET_MAX as u64;
 
 impl Outgoing {
     /// The path on which the next batch of bulk arrives first; `None`: wait for that path's
     /// congestion window.
     pub(crate) fn bulk_path(&self, cfg: &Config, local: &Local, conn: &Conn) -> Option<usize> {
-        let begun = conn.tx.bulk.front().and_then(|&key| self.table.get(key));
-        let piece = begun.and_then(SendXfer::first_path);
-        if let Some(at) = piece.filter(|&at| conn.paths.get(at).is_some_and(Path::healthy)) {
-            return conn.paths[at].takes_bulk(local.full).then_some(at);
-        }
         let unproven = !conn.paths.iter().any(|p| p.usable());
         if unproven || cfg.policy == RailPolicy::Standby {
             let at = conn.small_path(None, true, local.full)?;
@@ -52,14 +47,12 @@ impl Outgoing {
         let tiers = conn.paths.iter().filter(|p| good(p)).map(|p| p.policy.tier);
         let tier = tiers.min()?;
         let good = |p: &Path| good(p) && p.policy.tier == tier;
-        // The rest of a message begins on another path than its first piece, so that both carry it.
-        let came = begun.and_then(SendXfer::first_arrived);
-        let more = |i: usize| came.map_or(0, |(at, first)| if at == i { first } else { 0 });
-        let finish = |i: usize| conn.paths[i].finish_ns(64_000 + more(i));
+        let finish = |i: usize| conn.paths[i].finish_ns(64_000);
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
         let best = all().map(finish).min()?;
         let at = all()
-            .filter(|&i| conn.paths[i].takes_bulk(local.full))
+            .filter(|&i| conn.paths[i].has_room(local.full))
+            .filter(|&i| conn.paths[i].window_has_room())
             .min_by_key(|&i| finish(i))?;
         let soon = finish(at) <= 2 * best + STALE_NS;
         (soon || finish(at) <= self.all_arrived_ns(conn, all())).then_some(at)
@@ -79,9 +72,9 @@ impl Outgoing {
         product_over(queued, NS_PER_S, rate.max(1))
     }
 
-    /// The path of small packets, if one eager message is all there is to send. On another path
-    /// the message and the acks could not share a packet, and measured rates do not show on which
-    /// path a single message arrives first.
+    /// The path of small packets, if one eager message is all there is to send. On another path the
+    /// message and the acks could not share a packet, and measured rates do not show on which path
+    /// a single message arrives first.
     fn lone_path(&self, full: u32, conn: &Conn) -> Option<usize> {
         let mut waiting = conn.tx.bulk.iter().chain(&conn.tx.queue);
         let send = self.table.get(*waiting.next()?)?;
@@ -90,8 +83,8 @@ impl Outgoing {
         }
         let left = match send.kind {
             SendKind::Queued => send.head.total,
-            SendKind::Rendezvous | SendKind::Reply => return None,
             SendKind::Eager => send.upto.saturating_sub(send.next),
+            SendKind::Rendezvous | SendKind::Reply => return None,
         };
         let at = conn.small_path(None, false, full)?;
         let path = &conn.paths[at];
@@ -227,25 +220,7 @@ impl Outgoing {
     }
 }
 
-impl SendXfer {
-    /// The path of a first piece that is to leave: behind its request, which it must not overtake.
-    fn first_path(&self) -> Option<usize> {
-        (self.first > 0 && !self.granted).then_some(self.first_at.into())
-    }
-
-    /// Path and bytes of a first piece whose message goes on now.
-    fn first_arrived(&self) -> Option<(usize, u64)> {
-        let begins = self.granted && self.first > 0 && self.next == u64::from(self.first);
-        begins.then_some((self.first_at.into(), self.first.into()))
-    }
-}
-
 impl Path {
-    /// True if a packet of bulk may leave here now.
-    fn takes_bulk(&self, full: u32) -> bool {
-        self.has_room(full) && self.window_has_room()
-    }
-
     /// Time at which `bytes` more would have arrived, by the measured rate.
     fn finish_ns(&self, bytes: u64) -> u64 {
         // Without a measured rate assume 1 GB/s, so that the path is tried.

@@ -115,7 +115,7 @@ impl Outgoing {
         &mut self,
         ctx: &mut Context<'_>,
         conn: &mut Conn,
-        (now, at): (u64, usize),
+        at: usize,
         b: &mut Builder<'_, '_>,
     ) {
         while let Some(&key) = conn.tx.queue.front() {
@@ -125,10 +125,11 @@ impl Outgoing {
             };
             let total = send.head.total;
             let eager = send.is_rpc() || send.goes_eager(ctx.cfg, &conn.credit);
-            let mut cost = Credit::cost(if eager { total } else { 0 });
+            let cost = Credit::cost(if eager { total } else { 0 });
             if !conn.credit.covers(cost) && !ctx.cfg.errs(Mutation::IgnoreCredit) {
                 break;
             }
+            let head = send.head;
             if eager {
                 if !b.writer.fits(EAGER_LEN, total as usize) || !ctx.cfg.undivided(total) {
                     break;
@@ -137,41 +138,19 @@ impl Outgoing {
                 self.push_data(key, 0, total as u32, b);
                 self.advance(key, total);
             } else {
-                let Some(first) = self.push_request(ctx, conn, (now, at), key, b) else {
+                if !b.writer.fits(RTS_LEN, 0) {
                     break;
-                };
-                cost += first;
+                }
+                self.push_advertisement(ctx.cfg, ctx.local, conn, at, key, b);
+                if !b.control(&Frame::Rts(Rts { head }), Some(FrameRef::Rts(key))) {
+                    break;
+                }
+                self.start(ctx, key, SendKind::Rendezvous);
+                conn.tx.rendezvous.insert(head.number, key);
             }
             conn.credit.spend(cost);
             conn.tx.queue.pop_front();
         }
-    }
-
-    /// Adds the request of a message. Returns how many bytes follow it without a grant; `None`: no
-    /// room.
-    fn push_request(
-        &mut self,
-        ctx: &mut Context<'_>,
-        conn: &mut Conn,
-        (now, at): (u64, usize),
-        key: Key,
-        b: &mut Builder<'_, '_>,
-    ) -> Option<u64> {
-        if !b.writer.fits(RTS_LEN, 0) {
-            return None;
-        }
-        self.push_advertisement(ctx.cfg, ctx.local, conn, at, key, b);
-        let first = self.first_piece(ctx.cfg, conn, at, key);
-        let head = self.table.get(key)?.head;
-        if !b.control(&Frame::Rts(Rts { head, first }), Some(FrameRef::Rts(key))) {
-            return None;
-        }
-        self.start(ctx, key, SendKind::Rendezvous);
-        self.table.get_mut(key)?.asked_ns = now;
-        conn.tx.rendezvous.insert(head.number, key);
-        self.send_first(conn, at, key, first);
-        ctx.stats.first_pieces_sent += (first > 0) as u64;
-        Some(first.into())
     }
 
     /// Appends a fragment of at most `len` bytes, cut to whole blocks if necessary.
@@ -254,13 +233,7 @@ impl Outgoing {
     }
 
     /// Handles a grant from the receiver of a local message.
-    pub(crate) fn on_grant(
-        &mut self,
-        ctx: &mut Context<'_>,
-        now: u64,
-        (peer, at): (PeerId, usize),
-        grant: &Grant,
-    ) {
+    pub(crate) fn on_grant(&mut self, ctx: &mut Context<'_>, peer: PeerId, grant: &Grant) {
         let reply = grant.flags & FLAG_READ_REPLY != 0;
         let Some(conn) = ctx.conn(peer) else { return };
         let table = if reply {
@@ -273,9 +246,6 @@ impl Outgoing {
         };
         if grant.flags & FLAG_REFUSED != 0 {
             return self.put_refused(ctx, peer, key);
-        }
-        if let Some(conn) = ctx.conn_mut(peer).filter(|_| !reply) {
-            self.note_granted(conn, key, (now, at));
         }
         let Some(send) = self.table.get_mut(key) else {
             return;

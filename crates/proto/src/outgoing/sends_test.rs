@@ -31,7 +31,7 @@ fn heads(outgoing: &mut Outgoing, parts: &mut Parts) -> Vec<FrameRef> {
     let (mut out, mut spans) = ([0; 2_048], Vec::new());
     let writer = HeadWriter::new(&mut out, 1_400);
     let mut b = Builder::new(writer, &mut spans, Vec::new());
-    outgoing.add_heads(&mut parts.context(), &mut conn, (1, 0), &mut b);
+    outgoing.add_heads(&mut parts.context(), &mut conn, 0, &mut b);
     let frames = b.frames.clone();
     parts.directory.peers[0].conn = Some(conn);
     frames
@@ -85,17 +85,12 @@ fn a_message_without_credit_is_requested_and_leaves_as_far_as_granted() {
         upto,
         wanted: total,
     };
-    outgoing.on_grant(
-        &mut parts.context(),
-        1,
-        (PEER, 0),
-        &grant(2 * BLOCK_BYTES + 1, 0),
-    );
+    outgoing.on_grant(&mut parts.context(), PEER, &grant(2 * BLOCK_BYTES + 1, 0));
     let send = outgoing.get(key).map(|send| (send.upto, send.in_bulk));
     assert_eq!(send, Some((2 * BLOCK_BYTES, true)), "whole blocks");
     outgoing.arrived(&mut parts.context(), (key, 0, 2 * BLOCK_BYTES as u32));
     assert_eq!(done(&mut parts), []);
-    outgoing.on_grant(&mut parts.context(), 1, (PEER, 0), &grant(total, 0));
+    outgoing.on_grant(&mut parts.context(), PEER, &grant(total, 0));
     let rest = (key, 2 * BLOCK_BYTES, 2 * BLOCK_BYTES as u32);
     outgoing.arrived(&mut parts.context(), rest);
     assert_eq!(done(&mut parts), [(0, true)]);
@@ -118,7 +113,7 @@ fn a_refused_remote_write_ends_and_a_message_cannot_be_refused() {
             upto: 0,
             wanted: 0,
         };
-        outgoing.on_grant(&mut parts.context(), 1, (PEER, 0), &refusal);
+        outgoing.on_grant(&mut parts.context(), PEER, &refusal);
     }
     let refused = parts.events.pop_front();
     assert_eq!(refused, Some(Event::PutRefused { handle: 0 }));

@@ -150,7 +150,6 @@ mod tests {
             algorithms: known,
             reliable: true,
             eager_puts: false,
-            first_pieces: false,
             refused: false,
             credit: 0,
             revision: 0,

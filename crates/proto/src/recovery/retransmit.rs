@@ -34,8 +34,7 @@ impl Outgoing {
                 }
                 FrameRef::Rts(key) => match self.get(key) {
                     Some(send) if !send.granted => {
-                        let (head, first) = (send.head, send.first);
-                        let rts = Frame::Rts(Rts { head, first });
+                        let rts = Frame::Rts(Rts { head: send.head });
                         let fits = b.control(&rts, Some(entry.frame));
                         conn.count_resent(entry.path as usize, entry.why, fits);
                         fits

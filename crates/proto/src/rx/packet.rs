@@ -211,14 +211,14 @@ impl Node {
         match frame {
             Frame::Rts(rts) => {
                 let (incoming, mut ctx) = self.incoming();
-                return incoming.on_rts(&mut ctx, now, peer, rts);
+                return incoming.on_rts(&mut ctx, now, peer, &rts.head);
             }
             Frame::Grant(g) => {
                 if let Some(conn) = self.conn_mut(peer) {
                     conn.stats.flow_acks_received += 1;
                 }
                 let (outgoing, mut ctx) = self.outgoing();
-                outgoing.on_grant(&mut ctx, now, (peer, at), g);
+                outgoing.on_grant(&mut ctx, peer, g);
             }
             Frame::Credit { bytes } => {
                 if let Some(conn) = self.directory.conn_mut(peer) {

@@ -131,7 +131,6 @@ impl Local {
             algorithms: cfg.algorithms_mask(),
             reliable: cfg.reliable,
             eager_puts: true,
-            first_pieces: cfg.takes_first_pieces(),
             refused: conn.session.refused,
             credit: conn.credit.granted(),
             revision: self.revision,

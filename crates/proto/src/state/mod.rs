@@ -13,7 +13,6 @@ pub(crate) mod credit;
 pub(crate) mod damage;
 pub(crate) mod descheduled;
 pub(crate) mod directory;
-pub(crate) mod first_piece;
 pub(crate) mod given_up;
 pub(crate) mod health;
 pub(crate) mod health_table;

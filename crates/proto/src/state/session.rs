@@ -4,7 +4,6 @@ use crate::base::config::Config;
 use crate::base::evidence::Evidence;
 use crate::state::address_validation::AddressValidation;
 use crate::state::descheduled::Verdicts;
-use crate::state::first_piece::Promptness;
 use alloc::vec::Vec;
 use marline_wire::{
     Frame, FrameView, Hello, Packet, RailAddr, FIRST_ALGORITHM, SLOT_UNKNOWN, VERSION,
@@ -34,10 +33,6 @@ pub struct Session {
     pub algorithms: u32,
     /// The peer takes remote writes as eager messages; known after its HELLO.
     pub eager_puts: bool,
-    /// The peer takes first bytes with requests; known after its HELLO.
-    pub first_pieces: bool,
-    /// How soon the peer granted the last requests.
-    pub promptness: Promptness,
     pub hello_acked: bool,
     /// The peer has challenged this endpoint, and has not acknowledged the response: it may forget
     /// this endpoint, and needs HELLO then.
@@ -74,8 +69,6 @@ impl Default for Session {
             version: VERSION,
             algorithms: 0,
             eager_puts: false,
-            first_pieces: false,
-            promptness: Promptness::default(),
             hello_acked: false,
             challenged: false,
             validates: false,
@@ -99,7 +92,6 @@ impl Session {
         self.epoch = Some(hello.epoch);
         self.remote_slot = hello.slot;
         self.eager_puts = hello.eager_puts;
-        self.first_pieces = hello.first_pieces;
     }
 
     /// The rail of the peer with this index, if retained here.

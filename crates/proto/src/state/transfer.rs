@@ -44,11 +44,6 @@ pub struct SendXfer {
     pub in_bulk: bool,
     /// The payload, however short, waits until the receiver requests it.
     pub waits: bool,
-    /// Bytes that leave with the request, before the grant, and the path of both.
-    pub first: u16,
-    pub first_at: u8,
-    /// When the request left first.
-    pub asked_ns: u64,
     /// The local rail whose rkey was advertised, and how many segments were advertised.
     pub(crate) advertised: Option<(u8, u16)>,
     /// Keys for writes. (Boxed: few messages have any, and this struct is moved for each short
@@ -105,8 +100,7 @@ pub struct Inbound {
     /// The end of a remote write is in a bounce buffer because it arrived before the rest.
     pub holds_end: bool,
     pub set: BlockSet,
-    /// Rendezvous: bytes that come with the request; bytes wanted, and bytes granted.
-    pub first: u64,
+    /// Rendezvous: bytes wanted, and bytes granted.
     pub wanted: u64,
     pub granted: u64,
     /// Rendezvous: granted bytes that were announced in a GRANT frame.
@@ -141,9 +135,6 @@ pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind)
         acked: BlockSet::default(),
         in_bulk: false,
         waits: false,
-        first: 0,
-        first_at: 0,
-        asked_ns: 0,
         advertised: None,
         keys: None,
     }
@@ -162,7 +153,6 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
         bounced: false,
         holds_end: false,
         set: BlockSet::default(),
-        first: 0,
         wanted: total,
         granted: 0,
         announced: 0,
@@ -232,10 +222,7 @@ impl Inbound {
             }
             _ => Landing::Bounce {
                 inbound: key.name(),
-                total: match self.rendezvous {
-                    true => self.first,
-                    false => self.total,
-                },
+                total: self.total,
                 offset,
             },
         }
@@ -374,11 +361,10 @@ impl Inbound {
         !self.rendezvous && self.own.is_none() && self.is_put()
     }
 
-    /// The reason for dropping a fragment up to `end` that was not granted.
-    pub(crate) fn no_place(&self, end: u64) -> DropReason {
+    /// The reason for dropping a fragment that was not granted.
+    pub(crate) fn no_place(&self) -> DropReason {
         match self.state {
             InboundState::Refused => DropReason::NoMemory,
-            _ if end <= self.first => DropReason::Early,
             _ => DropReason::Invalid,
         }
     }

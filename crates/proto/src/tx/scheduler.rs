@@ -176,7 +176,7 @@ impl Node {
         }
         if room && !spare {
             let (outgoing, mut ctx) = self.outgoing();
-            outgoing.add_heads(&mut ctx, conn, (now, at), &mut b);
+            outgoing.add_heads(&mut ctx, conn, at, &mut b);
         }
         let nothing = b.frames.len() == hello_only && b.acks == 0;
         let nothing =

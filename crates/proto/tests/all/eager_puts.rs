@@ -280,7 +280,7 @@ fn clear_eager_puts(bytes: &mut [u8]) {
     let packet = Packet::parse(bytes, |_| 0).unwrap();
     let first = packet.frames().next();
     if matches!(first, Some((Frame::Hello(_), _))) {
-        assert_eq!(bytes[HEADER_LEN + 25], 7);
+        assert_eq!(bytes[HEADER_LEN + 25], 3);
         bytes[HEADER_LEN + 25] = 1;
     }
 }

@@ -10,7 +10,6 @@ mod departed;
 mod descheduled;
 mod eager_puts;
 mod first_contact;
-mod first_pieces;
 mod grants;
 mod idle;
 mod many_rails;

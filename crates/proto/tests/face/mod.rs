@@ -2,8 +2,6 @@
 //! `dead_code`.
 #![allow(dead_code)]
 
-pub mod pieces;
-
 use marline_proto::{
     Config, Delivery, DropReason, Event, Landing, LinkAsk, Memory, Node, Pairing, Payload, PeerId,
     RailSpec, RecvSpec, SendSpec, Source, WriteCheck, WrittenSum,
@@ -157,8 +155,7 @@ pub fn take(node: &mut Node, now: u64, packets: &[Flying]) {
         let packet = Packet::parse(bytes, |_| 0).unwrap();
         let taken = node.handle_packet(now, &packet, bytes.len(), &mut Anywhere);
         // BYE is sent three times; packets that find no memory are retransmitted.
-        use DropReason::{Early, Gone, NoMemory};
-        let fine = matches!(taken, Ok(_) | Err(Gone | NoMemory | Early));
+        let fine = matches!(taken, Ok(_) | Err(DropReason::Gone | DropReason::NoMemory));
         assert!(fine, "{taken:?}");
     }
 }
@@ -369,7 +366,6 @@ pub fn hello_packet(
         algorithms: 1 << FIRST_ALGORITHM,
         reliable: true,
         eager_puts: true,
-        first_pieces: true,
         refused: false,
         credit: 1 << 20,
         revision: 0,

@@ -3,7 +3,6 @@
 #[path = "../face/mod.rs"]
 mod face;
 
-mod first_pieces;
 mod pair;
 mod partial;
 mod siblings;

@@ -39,7 +39,6 @@ fn rts(number: u32) -> Frame {
             data: 0,
             total: 1 << 20,
         },
-        first: 0,
     })
 }
 
@@ -305,7 +304,7 @@ fn an_epoch_told_to_one_peer_is_none_for_another() {
 
 /// A request to receive a message with the tag that receives from any source accept.
 fn tagged_rts(number: u32) -> Frame {
-    let Frame::Rts(Rts { head, first }) = rts(number) else {
+    let Frame::Rts(Rts { head }) = rts(number) else {
         unreachable!("a request");
     };
     Frame::Rts(Rts {
@@ -314,7 +313,6 @@ fn tagged_rts(number: u32) -> Frame {
             tag: 7,
             ..head
         },
-        first,
     })
 }
 
@@ -416,12 +414,11 @@ fn a_buffer_for_several_messages_outlives_a_strangers_request() {
             multi_min: Some(200),
         };
         pair.b.post_recv(&buffer, pair.now);
-        let Frame::Rts(Rts { head, first }) = rts(0) else {
+        let Frame::Rts(Rts { head }) = rts(0) else {
             unreachable!("a request");
         };
         let request = Frame::Rts(Rts {
             head: MsgHead { total, ..head },
-            first,
         });
         let bytes = packet(&pair.b, (55, 3, 0), &[request]);
         give(&mut pair.b, pair.now, &bytes).unwrap();

@@ -142,7 +142,7 @@ impl Strangers {
             1 => Frame::Bye { arrived: 0 },
             2 | 3 => eager(&header, head, &payload),
             4 => Frame::Credit { bytes: 1 << 40 },
-            _ => Frame::Rts(Rts { head, first: 0 }),
+            _ => Frame::Rts(Rts { head }),
         };
         let rails = [RailAddr::NONE; 0];
         write(&header, hello.then_some(&rails[..]), &frame, &payload, tag)
@@ -237,7 +237,6 @@ fn write(
             algorithms: 1 << FIRST_ALGORITHM,
             reliable: true,
             eager_puts: true,
-            first_pieces: true,
             refused: false,
             credit: 0,
             revision: 1_000,

@@ -384,14 +384,16 @@ impl World {
         if self.is_strange((e, src), header, result.is_ok()) {
             return;
         }
-        use DropReason::{CorruptPayload, Duplicate, Early, NoMemory, Unwritten};
+        use DropReason::{CorruptPayload, Duplicate, NoMemory, Unwritten};
         // Every genuine packet of the peer is a sign of life, even if it is late or useless.
-        let useless = [CorruptPayload, Duplicate, Early, NoMemory, Unwritten];
-        let heard = result.err().is_none_or(|why| useless.contains(&why));
+        let heard = matches!(
+            result,
+            Ok(()) | Err(CorruptPayload | Duplicate | NoMemory | Unwritten)
+        );
         if heard && self.eps.get(src as usize).is_some_and(|there| !there.alive) {
             self.eps[e as usize].last_words.insert(src, self.now);
         }
-        if !heard || result == Err(Duplicate) {
+        if !matches!(result, Ok(()) | Err(CorruptPayload | NoMemory | Unwritten)) {
             return;
         }
         let packet_of = (src, header.path, header.number);
@@ -402,13 +404,12 @@ impl World {
         if src as usize >= self.eps.len() {
             return self.broken(e, "took a packet of nobody".into());
         }
-        self.land(e, src, &packet, result);
+        self.land(e, src, &packet, result.is_ok());
         self.matched_now(e, src, upto);
     }
 
-    /// Records the heads and payloads of a packet. `result`: the node's, of the whole packet.
-    fn land(&mut self, e: u32, src: u32, packet: &Packet<'_>, result: Result<(), DropReason>) {
-        let taken = result.is_ok();
+    /// Records the heads and payloads of a packet. `taken`: the node accepted the whole packet.
+    fn land(&mut self, e: u32, src: u32, packet: &Packet<'_>, taken: bool) {
         let algorithm = Algorithm::from_u8(packet.header.algorithm).unwrap_or_default();
         for (frame, payload) in packet.frames() {
             let (number, offset, want, head, flags) = match frame {
@@ -416,7 +417,7 @@ impl World {
                 Frame::Data(f) if f.flags & FLAG_READ_REPLY == 0 => {
                     (f.number, f.offset, Some(f.sum), false, f.flags)
                 }
-                Frame::Rts(f) => (f.head.number, 0, None, true, self.request_came(&f, taken)),
+                Frame::Rts(f) => (f.head.number, 0, None, true, 0),
                 Frame::Written(w) => {
                     self.land_written((e, src), &packet.header, &w, taken);
                     continue;
@@ -426,9 +427,6 @@ impl World {
             let Some(uid) = self.truth.find(src, e, number) else {
                 return self.broken(e, format!("took message {number} of {src}: never sent"));
             };
-            if !head && self.is_early(uid, result) {
-                continue;
-            }
             let msg = &mut self.truth.msgs[uid as usize];
             msg.head_seen |= head;
             // (The bytes of an eager remote write may come before its place is known.)

@@ -13,9 +13,7 @@ pub(crate) fn frames_text(packet: &Packet<'_>) -> String {
             Frame::Data(f) => {
                 text += &format!("data#{}@{}+{}/{} ", f.number, f.offset, f.len, f.total);
             }
-            Frame::Rts(f) => {
-                text += &format!("rts#{}:{}/{} ", f.head.number, f.first, f.head.total);
-            }
+            Frame::Rts(f) => text += &format!("rts#{}:{} ", f.head.number, f.head.total),
             Frame::Grant(f) => text += &format!("grant#{}:{}/{} ", f.number, f.upto, f.wanted),
             Frame::Ack(f) => {
                 let newest: u32 = f.masks.iter().map(|b| b.count_ones()).sum();

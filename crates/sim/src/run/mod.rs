@@ -2,7 +2,6 @@
 
 pub mod command;
 pub(crate) mod drive;
-pub(crate) mod first_bytes;
 pub(crate) mod frames;
 pub(crate) mod many;
 pub(crate) mod rounds;

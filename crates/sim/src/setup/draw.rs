@@ -86,7 +86,6 @@ impl Setup {
     fn draw_rest(&mut self, rng: &mut Rng) {
         // Engines share the key of a job: packets have tags.
         self.node.key_mark = Rng::new(self.seed, 19).one_in(2).into();
-        self.node.first_pieces = Rng::new(self.seed, 64).pick(&[Some(8), Some(2), Some(0), None]);
         draw_faults(self, self.profile, rng);
         draw_near(self);
         draw_neighbours(self);

@@ -75,7 +75,7 @@ impl Credits {
                 Frame::Hello(hello) => self.allow(src, dst, hello.credit())?,
                 Frame::Credit { bytes } => self.allow(src, dst, bytes)?,
                 Frame::Eager(eager) => self.charge(src, dst, &eager.head, eager.head.total)?,
-                Frame::Rts(rts) => self.charge(src, dst, &rts.head, rts.first.into())?,
+                Frame::Rts(rts) => self.charge(src, dst, &rts.head, 0)?,
                 _ => {}
             }
         }

@@ -118,12 +118,6 @@ impl Msg {
         }
     }
 
-    /// Returns whether a receive is still to match the message.
-    pub(crate) fn awaits_match(&self) -> bool {
-        let plain = self.put.is_none() && self.call.is_none();
-        plain && self.matched.is_none() && !self.discarded
-    }
-
     fn has(&self, block: u64) -> bool {
         let word = match block / 64 {
             0 => self.landed,

@@ -44,7 +44,7 @@ fn share(outcome: &Outcome) -> f64 {
 fn a_corrupting_rail_is_isolated() {
     let clean = play(2, &[]);
     let bad = play(2, &[(1, 50_000, 2_000)]);
-    assert!(share(&clean) > 0.3, "{:?}", clean.rails);
+    assert!(share(&clean) > 0.4, "{:?}", clean.rails);
     assert!(share(&bad) < 0.2 * share(&clean), "{:?}", bad.rails);
     assert!(bad.rails[1].corrupt_downs > 0 && bad.rails[0].corrupt_downs == 0);
 }
@@ -68,7 +68,7 @@ fn below_the_limit_a_rail_is_not_isolated() {
     assert_eq!(outcome.rails[1].corrupt_downs, 0);
     assert!(outcome.rails[1].corrupt > 0);
     // (Short messages use the first of two equal rails.)
-    assert!(share(&outcome) > 0.2, "{:?}", outcome.rails);
+    assert!(share(&outcome) > 0.3, "{:?}", outcome.rails);
 }
 
 #[test]

@@ -4,8 +4,7 @@ use marline_wire::{
     blocks, Ack, AckMasks, Address, AddressError, Advertisement, Data, Eager, Frame, FrameView,
     Grant, GroupPacket, Have, HeadWriter, Header, Hello, HelloFields, MsgHead, Packet, ParseError,
     RailAddr, RailKind, RailList, RailWrites, Read, Rkey, Rts, Versions, Written, ACK_MASKS_MAX,
-    BLOCK_BYTES, FIRST_PIECE_MAX, FLAG_PUT, HELLO_RAIL_BYTES_MAX, RAILS_MAX, RAIL_BYTES_MAX,
-    VERSION,
+    BLOCK_BYTES, HELLO_RAIL_BYTES_MAX, RAILS_MAX, RAIL_BYTES_MAX, VERSION,
 };
 use proptest::prelude::*;
 
@@ -132,7 +131,6 @@ fn hello() -> impl Strategy<Value = Frame> {
                 algorithms,
                 reliable,
                 eager_puts: slot % 2 == 1,
-                first_pieces: slot % 4 > 1,
                 refused,
                 credit,
                 revision: token,
@@ -207,23 +205,13 @@ fn written() -> impl Strategy<Value = Frame> {
     )
 }
 
-/// A request that brings as many bytes as it may.
-fn rts(head: MsgHead) -> Frame {
-    let below = head.total.saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
-    let first = match head.flags & FLAG_PUT {
-        0 => below.min(FIRST_PIECE_MAX.into()) as u16,
-        _ => 0,
-    };
-    Frame::Rts(Rts { head, first })
-}
-
 fn frame() -> impl Strategy<Value = Frame> {
     prop_oneof![
         eager(),
         data(),
         hello(),
         ack(),
-        head().prop_map(rts),
+        head().prop_map(|head| Frame::Rts(Rts { head })),
         any::<(u32, u8, u64, u64)>().prop_map(|(number, flags, upto, wanted)| Frame::Grant(
             Grant {
                 number,
@@ -443,7 +431,6 @@ fn hello_with(rails: RailList<'static>) -> Frame {
         algorithms: 2,
         reliable: true,
         eager_puts: true,
-        first_pieces: true,
         refused: false,
         credit: 0,
         revision: 0,

@@ -55,7 +55,6 @@ fn hello<'a>(refused: bool, further: HelloFields<'a>, rails: RailList<'a>) -> Fr
         algorithms: 2,
         reliable: true,
         eager_puts: true,
-        first_pieces: true,
         refused,
         credit: 9,
         revision: 1,
