@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # `make build PROFILE=quick` compiles changed crates alone, for editing and testing.
 PROFILE ?= release
 # Three tests at once: most of them wait for a fault to begin or to end.
-PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini -n 3 --dist worksteal
+PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python scripts/e2e -c tests/e2e/pytest.ini -n 3 --dist worksteal
 
 .PHONY: test-packages test-old pictures portable deb rpm wheel dist recipes install uninstall deps build guided programs eager demo test space test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
 	bench-blackhole bench-gap bench-unlike bench-auth bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma \
@@ -106,7 +106,7 @@ eager: EXAMPLES := -p marline-engine -p marline-strangers --lib --bins --example
 eager: build
 
 test-e2e: deps eager programs
-	$(subst -m pytest,scripts/e2e,$(PYTEST)) tests/e2e --cover -m "not soak and not packages and not old"
+	$(PYTEST) tests/e2e --cover -m "not soak and not packages and not old"
 
 # The pictures of a report and of `marline top` in the documents.
 pictures: deps build programs

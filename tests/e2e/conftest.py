@@ -5,7 +5,6 @@ the same tests over the MPIs' own TCP: what a test expects of the world rather t
 `--cover` runs each value of each parameter, not all combinations.
 """
 
-import fcntl
 import itertools
 import os
 import shutil
@@ -27,6 +26,8 @@ def pytest_collection_modifyitems(config, items):
     if config.getoption("--cover"):
         items[:], left = cover.split(items)
         config.hook.pytest_deselected(items=left)
+    # Workers get parts of this order and take the ends of others' parts: one guest runs most scripts.
+    items.sort(key=lambda item: not item.get_closest_marker("guest"))
 
 
 def pytest_sessionstart(session):
@@ -45,22 +46,6 @@ def pytest_sessionstart(session):
     for tool in ("nft", "ip", "tc"):
         if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin"):
             pytest.exit(f"`{tool}` is missing: run `make deps`", returncode=4)
-
-
-@pytest.fixture(autouse=True)
-def _turn(request, worker_id, tmp_path_factory):
-    """Runs a test marked `alone` while the other workers wait. It waits for their present tests alone:
-    the gate keeps them from beginning the next ones."""
-    if worker_id == "master":
-        yield
-        return
-    folder = tmp_path_factory.getbasetemp().parent
-    with open(folder / "turn", "w") as turn, open(folder / "gate", "w") as gate:
-        alone = request.node.get_closest_marker("alone")
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(turn, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        fcntl.flock(gate, fcntl.LOCK_UN)
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """A few end-to-end tests that failed beside others get one more run, and are named."""
 
+import re
 import subprocess
 import sys
 
@@ -17,10 +18,10 @@ def test_first():
 FAILS = "def test_bad():\n    assert False, {why!r}\n"
 
 
-def run(tmp_path, text):
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+def run(tmp_path, text, *options):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    alone\n")
     (tmp_path / "test_it.py").write_text(text)
-    command = [sys.executable, labs.ROOT / "scripts" / "e2e", "-c", tmp_path / "pytest.ini", tmp_path]
+    command = [sys.executable, labs.ROOT / "scripts" / "e2e", "-c", tmp_path / "pytest.ini", *options, tmp_path]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -39,3 +40,9 @@ def test_no_second_run(tmp_path, why, count):
     tests = (FAILS.format(why=why).replace("bad", f"bad{n}") for n in range(count))
     done = run(tmp_path, "".join(tests))
     assert done.returncode == 1 and "second run" not in done.stdout
+
+
+def test_what_must_be_alone_runs_after_all_others(tmp_path):
+    text = "import pytest\n@pytest.mark.alone\ndef test_a():\n    pass\ndef test_b():\n    pass\n"
+    done = run(tmp_path, text, "-v")
+    assert done.returncode == 0 and re.findall(r"::(test_\w)", done.stdout) == ["test_b", "test_a"]

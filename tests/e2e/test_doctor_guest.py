@@ -8,7 +8,7 @@ import pytest
 import lab as labs
 from guest import in_guest
 
-pytestmark = pytest.mark.packages
+pytestmark = [pytest.mark.packages, pytest.mark.guest]
 MODULES = labs.MPI_DIR / "kernel" / "modules"
 # A bond of two ports, each joined with a port of a switch.
 BOND = f"""

@@ -9,8 +9,11 @@ import re
 import shlex
 
 import lab as labs
+import pytest
 from guest import JOB_S, in_guest
 from test_verbs import MPICH, OPENMPI, assert_dropped, disturbed, only_marline  # noqa: F401
+
+pytestmark = pytest.mark.guest
 
 # Packets sent to groups and received from them, since the guest's start.
 COUNTS = (

@@ -13,6 +13,8 @@ import pytest
 from guest import in_guest
 from test_verbs import MPICH, assert_carried, assert_moved, job, only_marline  # noqa: F401
 
+pytestmark = pytest.mark.guest
+
 VERBS = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"
 EVENTS = f"{labs.MARLINE} events $FI_MARLINE_STATS_DIR"
 PAGES = "export FI_MARLINE_STATS_DIR=$(mktemp -d)"
