@@ -1,9 +1,8 @@
-"""The commands that README.md, the user guide and the pages on tuning and simulating show do what
-they say.
+"""The commands that README.md, the user guide and the page on tuning show do what they say.
 
 A block marked "sh run" is run as it stands, in a shell at the root of the repository, with the
 built `marline` and MPICH's `mpiexec` on PATH. Every line of any other "sh" block has to be excused
-here. The lines of the page on the simulator, which are for hours, are run with few seeds.
+here. (Those of the page on the simulator: crates/sim/tests/all/command.rs.)
 """
 
 import os
@@ -18,7 +17,7 @@ DOCUMENTS = ("README.md", "docs/user-guide.md", "docs/tuning.md")
 BLOCK = re.compile(r"^```sh( run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LIMIT_S = 120
 
-README, GUIDE, SIMULATOR = "README.md", "docs/user-guide.md", "docs/simulator.md"
+README, GUIDE = "README.md", "docs/user-guide.md"
 BUILDS = "builds for minutes; this test runs what it built"
 SETS = "what the test sets itself"
 THEIRS = "somebody's program; test_mpi.py::test_marline_run has one of ours"
@@ -79,27 +78,6 @@ def test_plain_blocks_hold_no_commands():
         assert not hidden, f"{name}: mark as sh: {hidden}"
 
 
-def simulations():
-    """The command lines of the page on the simulator, separated by two spaces or more from their
-    description."""
-    lines = plain_lines(SIMULATOR)
-    return [re.split("  +", line)[0] for line in lines if line.startswith("marline ")]
-
-
-def test_the_page_on_the_simulator_has_commands():
-    assert simulations()
-
-
-@pytest.mark.parametrize("line", simulations())
-def test_simulations_of_the_page_run(line, tmp_path):
-    """Each command runs with two of its seeds, or with a cluster no larger than its first."""
-    line = re.sub(r"--seeds (\d+)\.\.\d+", lambda m: f"--seeds {m[1]}..{int(m[1]) + 2}", line)
-    line = re.sub(r"--hosts (\d+) --scale \d+", r"--hosts \1 --scale \1", line)
-    words = [labs.MARLINE, *line.split()[1:]]
-    done = subprocess.run(words, cwd=tmp_path, text=True, capture_output=True, timeout=LIMIT_S)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 RUN = [pytest.param(text, id=f"{name}:{text.splitlines()[0]}") for name, run, text in blocks() if run]
 
 
@@ -126,7 +104,7 @@ def test_shown_commands_work(text, mpich):
 
 @pytest.mark.parametrize("words", [
     [], ["run"], ["env"], ["lab"], ["lab", "up"], ["lab", "status"], ["lab", "exec"],
-    ["lab", "run"], ["lab", "fault"], ["lab", "down"], ["tune"], ["model"], ["stats"], ["report"], ["sim"],
+    ["lab", "run"], ["lab", "fault"], ["lab", "down"], ["tune"], ["model"], ["stats"], ["report"],
     ["top"], ["events"],
 ], ids=" ".join)
 def test_help_explains_every_option(words):

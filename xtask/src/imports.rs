@@ -23,12 +23,14 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ("collectives", &["codes", "symbols"]),
     (
         "sim",
-        &["auth", "wire", "checksum", "proto", "rails", "engine"],
+        &[
+            "codes", "auth", "wire", "checksum", "proto", "rails", "engine",
+        ],
     ),
     (
         "cli",
         &[
-            "codes", "auth", "wire", "checksum", "rails", "engine", "sim", "version",
+            "codes", "auth", "wire", "checksum", "rails", "engine", "version",
         ],
     ),
 ];

@@ -71,8 +71,6 @@ enum Command {
     /// A test cluster out of network namespaces, with faults made by the kernel.
     #[command(subcommand)]
     Lab(lab::LabCommand),
-    /// Simulated clusters with every fault, reproducible from a seed.
-    Sim(marline_sim::command::SimArgs),
     /// Measure this machine and write its profile, which Marline reads from then on.
     Tune(tune::TuneArgs),
     /// Lend rails past the kernel's stack to users without the privilege (a service).
@@ -92,7 +90,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    marline_sim::end_with_reader();
+    marline_codes::end_with_reader();
     child::keep_statuses();
     let parsed = Cli::try_parse().map_err(|error| {
         // Help and version go to standard output, without a prefix.
@@ -120,10 +118,6 @@ fn main() -> ExitCode {
         Command::Schema(args) => schema::main(&args).coded(Code::Output),
         Command::Doctor(args) => doctor::main(&args).coded(Code::DoctorFailed),
         Command::Lab(command) => lab::main(command),
-        Command::Sim(args) => {
-            let kept = marline_sim::command::run(&args).coded(Code::ToolFailed);
-            kept.map(|kept| u8::from(!kept))
-        }
         Command::Tune(args) => tune::main(&args).coded(Code::ToolFailed),
         Command::Xdpd(args) => xdpd::main(&args),
         Command::Model(args) => model::main(&args).coded(Code::ToolFailed),

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! sends COUNT messages of BYTES (8) back and forth, WINDOW (1) at a time, in packets of at most
-//! MTU (0: the interface's limit) over RAILS (1), to count their instructions. Like MPICH, it waits
+//! MTU (0: the interface's limit) over RAILS (1), to count their instructions; before them, outside
+//! of `counted`, others for first contact, page faults and probes of packet sizes. Like MPICH, it waits
 //! for the delivery of messages that are too long to be injected. Other kinds are operations on the
 //! other engine's memory, in windows that are waited for; an operation counts as two messages.
 //! With `key` packets have tags by a key. One
@@ -271,6 +272,29 @@ fn volley(from: &mut Side, to: &mut Side, window: usize) {
     }
 }
 
+/// Messages before those that are counted: as many bytes of long ones.
+fn warm_up_messages(len: usize) -> usize {
+    ((4 << 20) / len.max(1)).clamp(96, 1_280)
+}
+
+/// Sends `count` messages, or operates as often.
+fn run((a, b): (&mut Side, &mut Side), kind: Kind, count: usize, window: usize) {
+    for _ in 0..count.div_ceil(2 * window) {
+        if kind != Kind::Message {
+            operations(a, b, kind, window);
+            continue;
+        }
+        volley(a, b, window);
+        volley(b, a, window);
+    }
+}
+
+/// The same, for tools that count between a function's beginning and end.
+#[inline(never)]
+fn counted(sides: (&mut Side, &mut Side), kind: Kind, count: usize, window: usize) {
+    run(sides, kind, count, window);
+}
+
 /// A number on the command line, or `otherwise` if it is missing.
 fn number(at: usize, otherwise: usize) -> usize {
     let word = std::env::args().nth(at);
@@ -303,14 +327,8 @@ fn main() {
     if kind != Kind::Message {
         b.open();
     }
-    for _ in 0..count.div_ceil(2 * window) {
-        if kind != Kind::Message {
-            operations(&mut a, &mut b, kind, window);
-            continue;
-        }
-        volley(&mut a, &mut b, window);
-        volley(&mut b, &mut a, window);
-    }
+    run((&mut a, &mut b), kind, warm_up_messages(len), window);
+    counted((&mut a, &mut b), kind, count, window);
     for side in [&a, &b] {
         side.engine.ep_close(side.ep);
     }

@@ -3,8 +3,8 @@
 //!
 //! [`Setup::draw`] turns a seed into a cluster, a workload and faults; [`run_setup`] runs it and
 //! checks every completion against the truth; [`run_seeds`] does that for many seeds. Callers are
-//! `marline sim` and the `marline-sim` binary, through [`command`], and tests. This crate is not
-//! part of production code.
+//! the `marline-sim` binary, through [`command`], and tests. This crate is not part of production
+//! code.
 #![forbid(unsafe_code)]
 
 mod app;
@@ -20,7 +20,6 @@ mod traffic;
 mod truth;
 mod world;
 
-pub use base::reader::{end_with_reader, REFUSED};
 pub use check::outcome::Outcome;
 pub use inject::damage;
 pub use machine::connections::{Evictions, Verbs};

@@ -1,9 +1,9 @@
-//! `marline-sim`: the simulator without the rest of `marline`.
+//! `marline-sim`: the simulator's command.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
+use marline_codes::{end_with_reader, EXIT_REFUSED};
 use marline_sim::command::{run, SimArgs};
-use marline_sim::REFUSED;
 use std::process::ExitCode;
 
 /// Worlds consist of many small allocations.
@@ -20,13 +20,13 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    marline_sim::end_with_reader();
+    end_with_reader();
     match run(&Cli::parse().args) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
             eprintln!("marline-sim: {why}");
-            ExitCode::from(REFUSED)
+            ExitCode::from(EXIT_REFUSED)
         }
     }
 }

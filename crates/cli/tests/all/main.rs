@@ -10,6 +10,5 @@ mod generate;
 mod lab;
 mod lab_files;
 mod run;
-mod sim;
 mod told;
 mod tune;

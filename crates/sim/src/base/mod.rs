@@ -2,7 +2,6 @@
 
 pub(crate) mod content;
 pub(crate) mod queue;
-pub(crate) mod reader;
 pub(crate) mod rng;
 pub(crate) mod spare;
 pub(crate) mod table;

@@ -1,4 +1,4 @@
-//! `marline sim` and `marline-sim`: runs seeds, prints statistics of the faults and, for a failure,
+//! `marline-sim`: runs seeds, prints statistics of the faults and, for a failure,
 //! a command that replays it.
 
 use crate::group::{group_scale, SCHEMES};

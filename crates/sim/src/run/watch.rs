@@ -90,7 +90,7 @@ impl Watch {
     fn replay(&self, seed: u64) -> String {
         let Hunt { hosts, rails, .. } = self.hunt;
         format!(
-            "replay: marline sim --seeds {seed} --profile {} --hosts {hosts} --rails {rails} \
+            "replay: marline-sim --seeds {seed} --profile {} --hosts {hosts} --rails {rails} \
              --min-packets {} --trace{}",
             self.hunt.profile.name(),
             self.hunt.packets_min,
@@ -114,7 +114,7 @@ mod tests {
         watch.look(&report, 5);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let line = "replay: marline sim --seeds 3 --profile swarm --hosts 0 --rails 0 \
+        let line = "replay: marline-sim --seeds 3 --profile swarm --hosts 0 --rails 0 \
                     --min-packets 0 --trace";
         assert_eq!(text, format!("stuck\nand how\n{line}\n\n"));
     }

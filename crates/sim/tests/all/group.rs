@@ -28,7 +28,7 @@ fn every_fault_of_groups_at_once() {
     let mut texts = String::new();
     for (seed, text) in &report.failures {
         let line = text.lines().next().unwrap_or_default();
-        texts += &format!("{line}\nreplay: marline sim --seeds {seed} --profile group --trace\n");
+        texts += &format!("{line}\nreplay: marline-sim --seeds {seed} --profile group --trace\n");
     }
     if let Some(&(seed, _)) = report.failures.first() {
         texts += &hunt.explain(seed).unwrap_or_default();

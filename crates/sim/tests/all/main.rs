@@ -1,6 +1,7 @@
 //! Simulated clusters, in one binary.
 
 mod behind;
+mod command;
 mod connections;
 mod corrupt;
 mod crowded;
