@@ -6,10 +6,10 @@
 //!
 //! sends COUNT messages of BYTES (8) back and forth, WINDOW (1) at a time, in packets of at most
 //! MTU (0: the interface's limit) over RAILS (1), to count their instructions; before them, outside
-//! of `counted`, others for first contact, page faults and probes of packet sizes. Like MPICH, it waits
-//! for the delivery of messages that are too long to be injected. Other kinds are operations on the
-//! other engine's memory, in windows that are waited for; an operation counts as two messages.
-//! With `key` packets have tags by a key. One
+//! of `counted`, others for first contact, page faults and probes of packet sizes. Like MPICH, it
+//! waits for the delivery of messages that are too long to be injected. Other kinds are operations
+//! on the other engine's memory, in windows that are waited for; an operation counts as two
+//! messages. With `key` packets have tags by a key. One
 //! thread does all work, and time advances only with each reading of the clock, so that counts
 //! repeat (`tests/e2e/test_instructions.py`, `test_calls.py`): an engine's work depends on the time
 //! since its last poll, and machines count at different speeds.
