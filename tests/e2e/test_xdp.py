@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import lab as labs
 from test_faults import assert_counted, assert_right, goes_on, under_way
 
 LIMIT_S = 60
@@ -52,6 +53,14 @@ def test_a_job_is_right_and_leaves_no_program(lab, stress, mpich):
     assert_right(result)
     assert_is_there(result)
     assert_leaves_none(lab)
+
+
+def test_a_job_over_ipv6(stress, mpich):
+    with labs.Lab(f"t{os.getpid()}-x6", options=["--ipv6"]) as lab:
+        result = lab.run(mpich, stress(mpich, "--seed", 60), env=XDP)
+        assert_right(result)
+        assert_is_there(result)
+        assert_leaves_none(lab)
 
 
 def test_only_one_process_of_a_host_has_the_rail_and_the_others_have_udp(lab, stress, mpich):

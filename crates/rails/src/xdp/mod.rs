@@ -30,7 +30,7 @@ use crate::sys::{self, xdp::hardware_address};
 use crate::udp::{UdpConfig, UdpRail};
 use crate::{Rail, RailTx};
 use sender::Sender;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::Path;
 use ways::Site;
 
@@ -120,16 +120,19 @@ impl Rail for XdpRail {
     }
 }
 
+fn is_link_local(ip: &IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
 /// Checks what the interface must be; returns its address and the sizes for its frames.
-fn suitable(interface: &InterfaceChoice) -> Result<(Ipv4Addr, Limits), String> {
+fn suitable(interface: &InterfaceChoice) -> Result<(IpAddr, Limits), String> {
     if interface.is_awaited() {
         return Err(format!("{interface} has no address yet"));
     }
-    let IpAddr::V4(ip) = interface.ip else {
-        return Err(format!(
-            "{interface}: rails past the stack have IPv4 addresses only"
-        ));
-    };
+    // A frame does not tell the interface that belongs to such an address.
+    if is_link_local(&interface.ip) {
+        return Err(format!("{interface} has a link-local address only"));
+    }
     if interface.loopback {
         return Err(format!("{interface} is the loopback interface"));
     }
@@ -142,7 +145,7 @@ fn suitable(interface: &InterfaceChoice) -> Result<(Ipv4Addr, Limits), String> {
             interface.mtu
         )
     })?;
-    Ok((ip, sizes))
+    Ok((interface.ip, sizes))
 }
 
 #[cfg(test)]
@@ -150,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_must_be_ethernet_over_ipv4_of_a_moderate_mtu() {
+    fn an_interface_must_be_ethernet_of_a_moderate_mtu() {
         let at = |ip: &str, mtu| InterfaceChoice {
             ip: ip.parse().unwrap(),
             mtu,
@@ -165,7 +168,8 @@ mod tests {
             said.contains("MTU is 9000") && said.contains("3820"),
             "{said}"
         );
-        assert!(suitable(&at("fd00::1", 1_500)).is_err());
+        assert!(suitable(&at("fd00::1", 1_500)).is_ok());
+        assert!(suitable(&at("fe80::1", 1_500)).is_err());
         assert!(suitable(&at("0.0.0.0", 1_500)).is_err());
         let lo = InterfaceChoice {
             loopback: true,

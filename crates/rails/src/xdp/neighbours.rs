@@ -2,7 +2,7 @@
 //! (rtnetlink), and their answers.
 
 use super::frames::Mac;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Lengths of `nlmsghdr`, and of `rtmsg` and `ndmsg`.
 const HEADER_LEN: usize = 16;
@@ -26,23 +26,46 @@ pub(crate) struct NextHop {
     /// Index of the interface.
     pub(crate) interface: u32,
     /// The router, or the destination itself.
-    pub(crate) ip: Ipv4Addr,
+    pub(crate) ip: IpAddr,
+}
+
+/// The kernel's number of an address's family, the address, and its length in bytes.
+fn octets(ip: &IpAddr) -> (u8, [u8; 16], usize) {
+    let mut bytes = [0; 16];
+    match ip {
+        IpAddr::V4(ip) => bytes[..4].copy_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => bytes = ip.octets(),
+    }
+    match ip {
+        IpAddr::V4(_) => (libc::AF_INET as u8, bytes, 4),
+        IpAddr::V6(_) => (libc::AF_INET6 as u8, bytes, 16),
+    }
+}
+
+/// An address in an attribute.
+fn address(octets: &[u8]) -> Option<IpAddr> {
+    match octets.len() {
+        4 => Some(Ipv4Addr::from(*octets.first_chunk::<4>()?).into()),
+        16 => Some(Ipv6Addr::from(*octets.first_chunk::<16>()?).into()),
+        _ => None,
+    }
 }
 
 /// Asks for the route to an address by an interface.
-pub(crate) fn ask_route(to: Ipv4Addr, interface: u32) -> Vec<u8> {
+pub(crate) fn ask_route(to: IpAddr, interface: u32) -> Vec<u8> {
     let mut body = [0; BODY_LEN];
-    body[0] = libc::AF_INET as u8;
-    body[ROUTE_TO_BITS] = 32;
+    let (family, octets, len) = octets(&to);
+    body[0] = family;
+    body[ROUTE_TO_BITS] = 8 * len as u8;
     let attributes = [
-        (libc::RTA_DST, to.octets()),
-        (libc::RTA_OIF, interface.to_ne_bytes()),
+        (libc::RTA_DST, &octets[..len]),
+        (libc::RTA_OIF, &interface.to_ne_bytes()),
     ];
     message(libc::RTM_GETROUTE, &body, &attributes)
 }
 
 /// Reads the answer to [`ask_route`]; `None` if the kernel would not send datagrams there.
-pub(crate) fn read_route(answer: &[u8], to: Ipv4Addr) -> Option<NextHop> {
+pub(crate) fn read_route(answer: &[u8], to: IpAddr) -> Option<NextHop> {
     let (body, attributes) = parts::<BODY_LEN>(answer, libc::RTM_NEWROUTE)?;
     if body[ROUTE_TYPE] != libc::RTN_UNICAST {
         return None;
@@ -52,7 +75,7 @@ pub(crate) fn read_route(answer: &[u8], to: Ipv4Addr) -> Option<NextHop> {
     Some(NextHop {
         interface: u32::from_ne_bytes(interface.try_into().ok()?),
         ip: match router {
-            Some(ip) => <[u8; 4]>::try_from(ip).ok()?.into(),
+            Some(ip) => address(ip)?,
             None => to,
         },
     })
@@ -61,12 +84,13 @@ pub(crate) fn read_route(answer: &[u8], to: Ipv4Addr) -> Option<NextHop> {
 /// Asks for the entry of a neighbour.
 pub(crate) fn ask_neighbour(hop: &NextHop) -> Vec<u8> {
     let mut body = [0; BODY_LEN];
-    body[0] = libc::AF_INET as u8;
+    let (family, octets, len) = octets(&hop.ip);
+    body[0] = family;
     body[NEIGHBOUR_INTERFACE..NEIGHBOUR_STATE].copy_from_slice(&hop.interface.to_ne_bytes());
     message(
         libc::RTM_GETNEIGH,
         &body,
-        &[(libc::NDA_DST, hop.ip.octets())],
+        &[(libc::NDA_DST, &octets[..len])],
     )
 }
 
@@ -80,9 +104,12 @@ pub(crate) fn read_neighbour(answer: &[u8]) -> Option<Mac> {
     address.try_into().ok()
 }
 
-/// A question of a kind to the kernel.
-pub(super) fn message(kind: u16, body: &[u8], attributes: &[(u16, [u8; 4])]) -> Vec<u8> {
-    let len = HEADER_LEN + body.len() + attributes.len() * (ATTRIBUTE_LEN + 4);
+/// A question of a kind to the kernel. Values of attributes are whole words.
+pub(super) fn message(kind: u16, body: &[u8], attributes: &[(u16, &[u8])]) -> Vec<u8> {
+    let values = attributes
+        .iter()
+        .map(|(_, value)| ATTRIBUTE_LEN + value.len());
+    let len = HEADER_LEN + body.len() + values.sum::<usize>();
     let mut message = Vec::with_capacity(len);
     message.extend((len as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
@@ -92,7 +119,7 @@ pub(super) fn message(kind: u16, body: &[u8], attributes: &[(u16, [u8; 4])]) -> 
     for (kind, value) in attributes {
         message.extend(((ATTRIBUTE_LEN + value.len()) as u16).to_ne_bytes());
         message.extend(kind.to_ne_bytes());
-        message.extend(value);
+        message.extend(*value);
     }
     message
 }
@@ -124,10 +151,16 @@ pub(super) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    const TO: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
-    const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 254);
+    const TO: [IpAddr; 2] = [
+        IpAddr::V4(Ipv4Addr::new(10, 1, 0, 2)),
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2)),
+    ];
+    const ROUTER: [IpAddr; 2] = [
+        IpAddr::V4(Ipv4Addr::new(10, 1, 0, 254)),
+        IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)),
+    ];
 
-    fn route(kind: u8, attributes: &[(u16, [u8; 4])]) -> Vec<u8> {
+    fn route(kind: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
         let mut body = [0; BODY_LEN];
         body[ROUTE_TYPE] = kind;
         message(libc::RTM_NEWROUTE, &body, attributes)
@@ -135,16 +168,36 @@ mod tests {
 
     #[test]
     fn a_route_names_the_next_hop() {
-        let by = (libc::RTA_OIF, 7u32.to_ne_bytes());
-        let router = (libc::RTA_GATEWAY, ROUTER.octets());
+        let interface = 7u32.to_ne_bytes();
+        let by = (libc::RTA_OIF, &interface[..]);
         let hop = |ip| Some(NextHop { interface: 7, ip });
-        assert_eq!(read_route(&route(libc::RTN_UNICAST, &[by]), TO), hop(TO));
-        let routed = route(libc::RTN_UNICAST, &[router, by]);
-        assert_eq!(read_route(&routed, TO), hop(ROUTER));
-        assert_eq!(read_route(&route(libc::RTN_LOCAL, &[by]), TO), None);
-        assert_eq!(read_route(&route(libc::RTN_UNICAST, &[]), TO), None);
-        for len in 0..routed.len() {
-            assert_eq!(read_route(&routed[..len], TO), None);
+        for (to, router) in TO.into_iter().zip(ROUTER) {
+            let (_, octets, len) = octets(&router);
+            let gateway = (libc::RTA_GATEWAY, &octets[..len]);
+            assert_eq!(read_route(&route(libc::RTN_UNICAST, &[by]), to), hop(to));
+            let routed = route(libc::RTN_UNICAST, &[gateway, by]);
+            assert_eq!(read_route(&routed, to), hop(router));
+            assert_eq!(read_route(&route(libc::RTN_LOCAL, &[by]), to), None);
+            assert_eq!(read_route(&route(libc::RTN_UNICAST, &[]), to), None);
+            for len in 0..routed.len() {
+                assert_eq!(read_route(&routed[..len], to), None);
+            }
+        }
+    }
+
+    #[test]
+    fn questions_have_the_addresses_family() {
+        for (to, (family, bits)) in TO
+            .into_iter()
+            .zip([(libc::AF_INET, 32), (libc::AF_INET6, 128)])
+        {
+            let body = |question: Vec<u8>| [question[HEADER_LEN], question[HEADER_LEN + 1]];
+            assert_eq!(body(ask_route(to, 7)), [family as u8, bits]);
+            let hop = NextHop {
+                interface: 7,
+                ip: to,
+            };
+            assert_eq!(body(ask_neighbour(&hop))[0], family as u8);
         }
     }
 
@@ -153,7 +206,7 @@ mod tests {
         let answer = |state: u16| {
             let mut body = [0; BODY_LEN];
             body[NEIGHBOUR_STATE..NEIGHBOUR_STATE + 2].copy_from_slice(&state.to_ne_bytes());
-            let to = (libc::NDA_DST, TO.octets());
+            let to = (libc::NDA_DST, &[10u8, 1, 0, 2][..]);
             let mut answer = message(libc::RTM_NEWNEIGH, &body, &[to]);
             answer.extend(
                 [10u16, libc::NDA_LLADDR]
@@ -171,18 +224,18 @@ mod tests {
         }
         let hop = NextHop {
             interface: 7,
-            ip: TO,
+            ip: TO[0],
         };
         assert_eq!(read_neighbour(&ask_neighbour(&hop)), None, "no answer");
     }
 
     #[test]
     fn random_answers_are_no_answers() {
-        let mut answer = route(libc::RTN_UNICAST, &[(libc::RTA_OIF, [7, 0, 0, 0])]);
+        let mut answer = route(libc::RTN_UNICAST, &[(libc::RTA_OIF, &[7, 0, 0, 0])]);
         for at in 0..answer.len() {
             for value in [0, 1, 3, 255] {
                 let was = std::mem::replace(&mut answer[at], value);
-                let _ = (read_route(&answer, TO), read_neighbour(&answer));
+                let _ = (read_route(&answer, TO[0]), read_neighbour(&answer));
                 answer[at] = was;
             }
         }

@@ -46,7 +46,7 @@ mod tests {
 
     /// An answer with the attributes of a program.
     fn answer(kind: u16, program: &[u8]) -> Vec<u8> {
-        let mut answer = message(libc::RTM_NEWLINK, &[0; BODY_LEN], &[(3, *b"eth0")]);
+        let mut answer = message(libc::RTM_NEWLINK, &[0; BODY_LEN], &[(3, b"eth0")]);
         answer.extend(((4 + program.len()) as u16).to_ne_bytes());
         answer.extend(kind.to_ne_bytes());
         answer.extend(program);

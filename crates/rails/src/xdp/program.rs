@@ -5,7 +5,8 @@
 //! install wherever Marline is built (docs/design/xdp.md). The kernel's verifier checks it at each
 //! load.
 
-use std::net::Ipv4Addr;
+use super::frames::{HEADERS_V4_LEN, HEADERS_V6_LEN};
+use std::net::IpAddr;
 
 /// `XDP_PASS`: the kernel goes on with the frame.
 const PASS: i32 = 2;
@@ -19,14 +20,18 @@ const MD_DATA: i16 = 0;
 const MD_DATA_END: i16 = 4;
 const MD_QUEUE: i16 = 16;
 
-/// Offsets in an Ethernet frame of a UDP datagram over IPv4 without options.
+/// Offset in an Ethernet frame.
 const ETHER_TYPE: i16 = 12;
-const IP_VERSION: i16 = 14;
-const IP_FRAGMENT: i16 = 20;
-const IP_PROTOCOL: i16 = 23;
-const IP_TO: i16 = 30;
-const UDP_TO: i16 = 36;
-const HEADERS: i32 = super::frames::HEADERS_LEN as i32;
+/// Offsets in a frame of a UDP datagram over IPv4 without options.
+const IPV4_VERSION: i16 = 14;
+const IPV4_FRAGMENT: i16 = 20;
+const IPV4_PROTOCOL: i16 = 23;
+const IPV4_TO: i16 = 30;
+/// Offsets in a frame of a UDP datagram over IPv6 without extension headers, such as a fragment's.
+const IPV6_NEXT: i16 = 20;
+const IPV6_TO: i16 = 38;
+/// Offset of a datagram's port in its headers, from their end.
+const UDP_TO_FROM_END: i16 = 6;
 
 /// A fragment's offset, and the flag that more follow.
 const FRAGMENT_BITS: [u8; 2] = [0x3f, 0xff];
@@ -89,33 +94,38 @@ fn half(bytes: [u8; 2]) -> i32 {
     i32::from(u16::from_ne_bytes(bytes))
 }
 
-/// The program. `map` is the descriptor of a map of AF_XDP sockets by [`map_key`].
-pub(crate) fn assemble(to: Ipv4Addr, map: i32) -> Vec<Instruction> {
-    let mut code = vec![op(LOAD_WORD, R0, R1, MD_QUEUE, 0)];
-    let mut checks = Vec::new();
-    let mut pass_unless = |code: &mut Vec<Instruction>, register: u8, equals: i32| {
-        checks.push(code.len());
-        code.push(op(JUMP_UNEQUAL, register, 0, 0, equals));
+/// The program for datagrams to an address. `map` is the descriptor of a map of AF_XDP sockets by
+/// [`map_key`].
+pub(crate) fn assemble(to: IpAddr, map: i32) -> Vec<Instruction> {
+    let headers_len = match to {
+        IpAddr::V4(_) => HEADERS_V4_LEN,
+        IpAddr::V6(_) => HEADERS_V6_LEN,
     };
+    let mut code = vec![op(LOAD_WORD, R0, R1, MD_QUEUE, 0)];
     code.push(op(SHIFT_LEFT_IMMEDIATE, R0, 0, 0, PORT_BITS));
     code.push(op(LOAD_WORD, R2, R1, MD_DATA, 0));
     code.push(op(LOAD_WORD, R3, R1, MD_DATA_END, 0));
     code.push(op(MOVE, R4, R2, 0, 0));
-    code.push(op(ADD_IMMEDIATE, R4, 0, 0, HEADERS));
-    let bounds = code.len();
+    code.push(op(ADD_IMMEDIATE, R4, 0, 0, headers_len as i32));
     code.push(op(JUMP_ABOVE, R4, R3, 0, 0));
-    code.push(op(LOAD_HALF, R4, R2, ETHER_TYPE, 0));
-    pass_unless(&mut code, R4, half([0x08, 0x00]));
-    code.push(op(LOAD_BYTE, R4, R2, IP_VERSION, 0));
-    pass_unless(&mut code, R4, 0x45);
-    code.push(op(LOAD_BYTE, R4, R2, IP_PROTOCOL, 0));
-    pass_unless(&mut code, R4, libc::IPPROTO_UDP);
-    code.push(op(LOAD_HALF, R4, R2, IP_FRAGMENT, 0));
-    code.push(op(AND_IMMEDIATE, R4, 0, 0, half(FRAGMENT_BITS)));
-    pass_unless(&mut code, R4, 0);
-    code.push(op(LOAD_WORD, R4, R2, IP_TO, 0));
-    pass_unless(&mut code, R4, i32::from_ne_bytes(to.octets()));
-    code.push(op(LOAD_HALF, R2, R2, UDP_TO, 0));
+    match to {
+        IpAddr::V4(to) => {
+            check(&mut code, (LOAD_HALF, ETHER_TYPE), half([0x08, 0x00]));
+            check(&mut code, (LOAD_BYTE, IPV4_VERSION), 0x45);
+            check(&mut code, (LOAD_BYTE, IPV4_PROTOCOL), libc::IPPROTO_UDP);
+            code.push(op(LOAD_HALF, R4, R2, IPV4_FRAGMENT, 0));
+            code.push(op(AND_IMMEDIATE, R4, 0, 0, half(FRAGMENT_BITS)));
+            code.push(op(JUMP_UNEQUAL, R4, 0, 0, 0));
+            check_address(&mut code, IPV4_TO, &to.octets());
+        }
+        IpAddr::V6(to) => {
+            check(&mut code, (LOAD_HALF, ETHER_TYPE), half([0x86, 0xdd]));
+            check(&mut code, (LOAD_BYTE, IPV6_NEXT), libc::IPPROTO_UDP);
+            check_address(&mut code, IPV6_TO, &to.octets());
+        }
+    }
+    let udp_to = headers_len as i16 - UDP_TO_FROM_END;
+    code.push(op(LOAD_HALF, R2, R2, udp_to, 0));
     code.push(op(FROM_BIG_ENDIAN, R2, 0, 0, 16));
     code.push(op(OR, R2, R0, 0, 0));
     code.push(op(LOAD_WIDE, R1, PSEUDO_MAP_FD, 0, map));
@@ -124,12 +134,33 @@ pub(crate) fn assemble(to: Ipv4Addr, map: i32) -> Vec<Instruction> {
     code.push(op(MOVE_IMMEDIATE, R3, 0, 0, PASS));
     code.push(op(CALL, 0, 0, 0, REDIRECT_MAP));
     code.push(op(EXIT, 0, 0, 0, 0));
+    pass_after_checks(code)
+}
+
+/// Appends a check of bytes of the frame: a load, and a jump that [`pass_after_checks`] completes.
+fn check(code: &mut Vec<Instruction>, (load, at): (u8, i16), equals: i32) {
+    code.push(op(load, R4, R2, at, 0));
+    code.push(op(JUMP_UNEQUAL, R4, 0, 0, equals));
+}
+
+/// Appends checks of an address's words.
+fn check_address(code: &mut Vec<Instruction>, at: i16, octets: &[u8]) {
+    let (words, _) = octets.as_chunks::<4>();
+    for (word, at) in words.iter().zip((at..).step_by(4)) {
+        check(code, (LOAD_WORD, at), i32::from_ne_bytes(*word));
+    }
+}
+
+/// Appends the end of a frame that failed a check, and completes the jumps.
+fn pass_after_checks(mut code: Vec<Instruction>) -> Vec<Instruction> {
     let pass = code.len();
+    for (at, instruction) in code.iter_mut().enumerate() {
+        if matches!(instruction.opcode, JUMP_UNEQUAL | JUMP_ABOVE) {
+            instruction.offset = (pass - at - 1) as i16;
+        }
+    }
     code.push(op(MOVE_IMMEDIATE, R0, 0, 0, PASS));
     code.push(op(EXIT, 0, 0, 0, 0));
-    for at in checks.into_iter().chain([bounds]) {
-        code[at].offset = (pass - at - 1) as i16;
-    }
     code
 }
 

@@ -3,7 +3,10 @@
 use super::*;
 use crate::xdp::frames::Route;
 
-const HERE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 2));
+const HERE_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
 const PORT: u16 = 4_242;
 const MAP: i32 = 77;
 
@@ -24,9 +27,9 @@ fn load(frame: &[u8], at: u64, len: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Runs the program on a frame that arrived on a queue.
-fn run(frame: &[u8], queue: u32) -> Verdict {
-    let code = assemble(HERE, MAP);
+/// Runs the program of an address on a frame that arrived on a queue.
+fn run_for(here: IpAddr, frame: &[u8], queue: u32) -> Verdict {
+    let code = assemble(here, MAP);
     let mut r = [0u64; 11];
     let mut at = 0;
     loop {
@@ -73,16 +76,25 @@ fn run(frame: &[u8], queue: u32) -> Verdict {
     }
 }
 
-fn frame() -> Vec<u8> {
-    let route = Route::new(
-        ([1; 6], Ipv4Addr::new(10, 1, 0, 1), 9_999),
-        ([2; 6], HERE, PORT),
-        0,
-    );
+fn run(frame: &[u8], queue: u32) -> Verdict {
+    run_for(HERE, frame, queue)
+}
+
+/// A frame to an address from another of its family.
+fn frame_to(to: IpAddr) -> Vec<u8> {
+    let from = match to {
+        IpAddr::V4(_) => Ipv4Addr::new(10, 1, 0, 1).into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    let route = Route::new(([1; 6], from, 9_999), ([2; 6], to, PORT), 0).unwrap();
     let mut frame = vec![0; 100];
     let len = route.write(b"payload", &mut frame).unwrap();
     frame.truncate(len);
     frame
+}
+
+fn frame() -> Vec<u8> {
+    frame_to(HERE)
 }
 
 #[test]
@@ -116,9 +128,34 @@ fn only_udp_to_this_address_is_redirected_by_queue_and_port() {
 
 #[test]
 #[cfg(target_endian = "little")]
-fn a_short_frame_passes() {
-    for len in 0..HEADERS as usize {
-        assert_eq!(run(&frame()[..len], 0), Verdict::Pass);
+fn only_udp_over_ipv6_to_this_address_is_redirected() {
+    let run = |frame: &[u8]| run_for(HERE_V6, frame, 0);
+    let good = frame_to(HERE_V6);
+    assert_eq!(run(&good), Verdict::Socket(PORT.into()));
+    for (at, value, what) in [
+        (13, 0xd0, "another protocol than IPv6"),
+        (20, 44, "a fragment"),
+        (20, 6, "TCP"),
+        (38, 0xfe, "another address"),
+        (53, 3, "another address"),
+    ] {
+        let mut other = good.clone();
+        other[at] = value;
+        assert_eq!(run(&other), Verdict::Pass, "{what}");
     }
-    assert_eq!(run(&frame()[..42], 0), Verdict::Socket(PORT.into()));
+    assert_eq!(run(&frame()), Verdict::Pass, "IPv4");
+    assert_eq!(run_for(HERE, &good, 0), Verdict::Pass);
+}
+
+#[test]
+#[cfg(target_endian = "little")]
+fn a_short_frame_passes() {
+    for (here, headers_len) in [(HERE, HEADERS_V4_LEN), (HERE_V6, HEADERS_V6_LEN)] {
+        let frame = frame_to(here);
+        for len in 0..headers_len {
+            assert_eq!(run_for(here, &frame[..len], 0), Verdict::Pass);
+        }
+        let bare = &frame[..headers_len];
+        assert_eq!(run_for(here, bare, 0), Verdict::Socket(PORT.into()));
+    }
 }

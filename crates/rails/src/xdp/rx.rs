@@ -49,7 +49,7 @@ impl XdpRx {
             packets += 1;
             let (ip, port) = datagram.from;
             let from = match sources {
-                true => UdpAddr::new(ip.into(), port).rail(),
+                true => UdpAddr::new(ip, port).rail(),
                 false => RailAddr::NONE,
             };
             sink(Received {

@@ -8,7 +8,6 @@ use crate::link::LinkId;
 use crate::sys::xdp::{RouteSocket, TxQueue};
 use crate::sys::Errno;
 use crate::SendOutcome;
-use std::net::IpAddr;
 
 /// Sends to a destination by the kernel before the kernel's tables are asked again. The number
 /// doubles with each vain question up to the maximum, since a destination may never have an
@@ -156,16 +155,15 @@ impl Sender {
 
     /// Asks the kernel where frames to an address go.
     fn look_up(&self, to: &UdpAddr) -> Option<Route> {
-        let IpAddr::V4(ip) = to.ip else { return None };
-        let question = ask_route(ip, self.interface);
+        let question = ask_route(to.ip, self.interface);
         let hop = self
             .routes
-            .ask(&question, |answer| read_route(answer, ip))?;
+            .ask(&question, |answer| read_route(answer, to.ip))?;
         if hop.interface != self.interface {
             return None;
         }
         let mac = self.routes.ask(&ask_neighbour(&hop), read_neighbour)?;
-        Some(Route::new(self.here, (mac, ip, to.port), self.dscp))
+        Route::new(self.here, (mac, to.ip, to.port), self.dscp)
     }
 
     /// Forgets the way to a link's destination.

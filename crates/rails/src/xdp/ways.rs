@@ -6,7 +6,7 @@ use super::{device, errors, program};
 use crate::interfaces::InterfaceChoice;
 use crate::sys::xdp::{open_queues, open_socket, Limits, RxQueue, Steering, TxQueue};
 use crate::sys::Errno;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -65,7 +65,7 @@ pub(super) struct Site<'a> {
     pub(super) interface: &'a InterfaceChoice,
     /// Index of the interface.
     pub(super) index: u32,
-    pub(super) ip: Ipv4Addr,
+    pub(super) ip: IpAddr,
     /// Port of the rail's UDP socket.
     pub(super) port: u16,
     pub(super) limits: Limits,

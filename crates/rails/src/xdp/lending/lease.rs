@@ -2,7 +2,7 @@
 
 use super::messages::{Answer, Request, LEN_MAX};
 use crate::sys::{errno_text, own_uid, Errno, SeqPacket};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -77,7 +77,7 @@ impl Lease {
         service: &Path,
         connection: SeqPacket,
         (interface, queue): (u32, u32),
-        (ip, port): (Ipv4Addr, u16),
+        (ip, port): (IpAddr, u16),
         sockets: [OwnedFd; 2],
     ) -> Result<Lease, String> {
         let request = Request::Redirect {

@@ -3,8 +3,8 @@
 use crate::interfaces::InterfaceChoice;
 use crate::sys::xdp::Steering;
 use crate::sys::{interface_index, interfaces};
-use crate::xdp::{device, errors, program};
-use std::net::{IpAddr, Ipv4Addr};
+use crate::xdp::{device, errors, is_link_local, program};
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 /// Most queues for which sockets are lent; the map of sockets has 512 KiB for each.
@@ -16,7 +16,7 @@ pub(super) struct Lent {
     /// Index of the interface, which a new interface of the same name does not have.
     pub(super) index: u32,
     /// Address for which datagrams are redirected.
-    pub(super) ip: Ipv4Addr,
+    pub(super) ip: IpAddr,
     pub(super) steering: Steering,
     /// Connections that have the queues, by the connection's number; its length is the number of
     /// queues.
@@ -119,16 +119,17 @@ impl Lent {
     }
 }
 
-/// The index and the first IPv4 address of an interface.
-fn place(name: &str) -> Result<(u32, Ipv4Addr), String> {
+/// The index of an interface and the address that its rails have: the first of IPv4, or else of IPv6.
+fn place(name: &str) -> Result<(u32, IpAddr), String> {
     let index = interface_index(name).map_err(|_| format!("there is no interface {name}"))?;
     let all = interfaces().unwrap_or_default();
     let here = all.iter().filter(|one| one.name == name);
-    let mut ips = here.flat_map(|one| &one.addrs).map(|addr| addr.ip);
-    let ip = ips.find_map(|ip| match ip {
-        IpAddr::V4(ip) => Some(ip),
-        IpAddr::V6(_) => None,
-    });
-    let ip = ip.ok_or_else(|| format!("{name} has no IPv4 address"))?;
-    Ok((index, ip))
+    let ips: Vec<IpAddr> = here
+        .flat_map(|one| &one.addrs)
+        .map(|addr| addr.ip)
+        .collect();
+    let first = ips.iter().find(|ip| ip.is_ipv4());
+    let ip = first.or_else(|| ips.iter().find(|ip| !is_link_local(ip)));
+    let ip = ip.ok_or_else(|| format!("{name} has no address"))?;
+    Ok((index, *ip))
 }

@@ -1,9 +1,9 @@
 //! Messages between a rail and the service: a version, a kind, fields, each way one at a time.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Version of these messages.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Bytes of the longest message.
 pub(super) const LEN_MAX: usize = 512;
 
@@ -29,7 +29,7 @@ pub(super) enum Request {
         /// Queue to which the AF_XDP socket is bound.
         queue: u32,
         /// Address of the rail.
-        ip: Ipv4Addr,
+        ip: IpAddr,
         /// Its port.
         port: u16,
     },
@@ -68,7 +68,7 @@ impl Request {
                 bytes.push(REDIRECT);
                 bytes.extend(interface.to_le_bytes());
                 bytes.extend(queue.to_le_bytes());
-                bytes.extend(ip.octets());
+                bytes.extend(in_v6(ip).octets());
                 bytes.extend(port.to_le_bytes());
             }
         }
@@ -85,7 +85,7 @@ impl Request {
             REDIRECT => Request::Redirect {
                 interface: u32::from_le_bytes(fields.take()?),
                 queue: u32::from_le_bytes(fields.take()?),
-                ip: fields.take::<4>()?.into(),
+                ip: Ipv6Addr::from(fields.take::<16>()?).to_canonical(),
                 port: u16::from_le_bytes(fields.take()?),
             },
             kind => return Err(unknown(kind)),
@@ -131,6 +131,14 @@ impl Answer {
     }
 }
 
+/// An address as one of IPv6; one of IPv4 is mapped (RFC 4291, section 2.5.5.2).
+fn in_v6(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
+}
+
 /// The kind and the fields of a message.
 fn opened(bytes: &[u8]) -> Result<(u8, Fields<'_>), String> {
     match bytes {
@@ -169,14 +177,21 @@ impl Fields<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
-    const REQUESTS: [Request; 2] = [
+    const REQUESTS: [Request; 3] = [
         Request::Socket { interface: 7 },
         Request::Redirect {
             interface: 0x0102_0304,
             queue: 5,
-            ip: Ipv4Addr::new(10, 1, 0, 2),
+            ip: IpAddr::V4(Ipv4Addr::new(10, 1, 0, 2)),
             port: 4_242,
+        },
+        Request::Redirect {
+            interface: 1,
+            queue: 0,
+            ip: IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2)),
+            port: 4_243,
         },
     ];
 
@@ -236,9 +251,9 @@ mod tests {
                 }
             }
         }
-        let why = Request::parse(&[2, SOCKET, 0, 0, 0, 0]).unwrap_err();
+        let why = Request::parse(&[1, SOCKET, 0, 0, 0, 0]).unwrap_err();
         assert!(
-            why.contains("version 2") && why.contains("different versions"),
+            why.contains("version 1") && why.contains("different versions"),
             "{why}"
         );
         let why = Request::parse(&[VERSION, 99]).unwrap_err();

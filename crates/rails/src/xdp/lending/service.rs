@@ -6,7 +6,7 @@ use super::rules::Rules;
 use crate::sys::xdp::{group_number, network_of, open_socket, udp_name};
 use crate::sys::{errno_text, own_uid, Epoll, Errno, SeqPacket};
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -270,13 +270,16 @@ fn find(all: &mut [Lent], index: u32) -> Result<&mut Lent, String> {
 
 /// Checks that a UDP socket has an address and port in the service's network namespace: others'
 /// datagrams are not redirected.
-fn prove(udp: BorrowedFd<'_>, network: u64, (ip, port): (Ipv4Addr, u16)) -> Result<(), String> {
+fn prove(udp: BorrowedFd<'_>, network: u64, (ip, port): (IpAddr, u16)) -> Result<(), String> {
     if network_of(udp) != Ok(network) {
         return Err("the process is in another network namespace than the service".to_owned());
     }
     match udp_name(udp) {
-        Some(name) if name == SocketAddrV4::new(ip, port) => Ok(()),
-        _ => Err(format!("the process has no UDP socket at {ip}:{port}")),
+        Some(name) if (name.ip(), name.port()) == (ip, port) => Ok(()),
+        _ => Err(format!(
+            "the process has no UDP socket at {}",
+            SocketAddr::new(ip, port)
+        )),
     }
 }
 

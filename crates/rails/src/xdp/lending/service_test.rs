@@ -1,6 +1,7 @@
 //! A service without interfaces, which needs no privilege: connections, bad messages, proofs.
 
 use super::*;
+use std::net::Ipv4Addr;
 use std::net::UdpSocket;
 
 /// A service at a path of its own, removed on drop.
@@ -60,7 +61,7 @@ fn bad_messages_are_refused_and_end_the_connection() {
     let socket = Request::Socket { interface: 1 }.bytes();
     for (bytes, part) in [
         (&b"\x09garbage"[..], "version 9"),
-        (&[1, 77], "unknown kind 77"),
+        (&[socket[0], 77], "unknown kind 77"),
         (&socket[..4], "too short"),
         (&[0; 2 * LEN_MAX], "version 0"),
         (&socket, "not the interface with index 1"),
@@ -106,13 +107,13 @@ fn only_the_holder_of_a_port_gets_its_datagrams() {
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = udp.local_addr().unwrap().port();
     let network = network_of(udp.as_fd()).unwrap();
-    let at = |ip: Ipv4Addr, port| prove(udp.as_fd(), network, (ip, port));
+    let at = |ip: Ipv4Addr, port| prove(udp.as_fd(), network, (ip.into(), port));
     assert_eq!(at(Ipv4Addr::LOCALHOST, port), Ok(()));
     let why = at(Ipv4Addr::LOCALHOST, port ^ 1).unwrap_err();
     assert!(why.contains("no UDP socket at 127.0.0.1:"), "{why}");
     assert!(at(Ipv4Addr::new(127, 0, 0, 2), port).is_err());
-    let elsewhere = prove(udp.as_fd(), network + 1, (Ipv4Addr::LOCALHOST, port));
+    let elsewhere = prove(udp.as_fd(), network + 1, (Ipv4Addr::LOCALHOST.into(), port));
     assert!(elsewhere.unwrap_err().contains("another network namespace"));
     let file = std::fs::File::open("/dev/null").unwrap();
-    assert!(prove(file.as_fd(), network, (Ipv4Addr::LOCALHOST, port)).is_err());
+    assert!(prove(file.as_fd(), network, (Ipv4Addr::LOCALHOST.into(), port)).is_err());
 }
