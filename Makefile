@@ -68,13 +68,11 @@ guided: deps build programs
 programs: deps
 	$(MAKE) -s -C tests/programs all OUT=$(CURDIR)/build/programs MPI=$(MARLINE_MPI_DIR)
 
-# What only the tests need is not installed for it, nor their programs built.
+# What only the tests need is not installed for it.
 demo:
 	scripts/install-deps demo
 	$(MAKE) build
-	$(MAKE) -s -C tests/programs $(CURDIR)/build/programs/mpich/stress \
-		OUT=$(CURDIR)/build/programs MPI=$(MARLINE_MPI_DIR)
-	scripts/demo
+	$(TARGET)/$(PROFILE)/marline demo --mpi $(MARLINE_MPI_DIR)/mpich --provider-dir build/provider
 
 # Unit and property tests, then end to end; CI shows the closing lines of both.
 test: space test-cargo test-e2e
@@ -208,7 +206,7 @@ lint:
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/auth bench/progress bench/smax bench/checksums \
 		bench/apps bench/bcast bench/rma bench/crowd \
-		bench/*.py scripts/demo scripts/e2e scripts/package tests/e2e/*.py
+		bench/*.py scripts/e2e scripts/package tests/e2e/*.py
 
 # The targets below want a nightly compiler: rustup toolchain install nightly --component miri,rust-src
 NIGHTLY ?= +nightly

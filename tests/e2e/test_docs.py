@@ -26,7 +26,8 @@ BATCH = "a batch system's; test_use.py::test_a_job_of_a_batch_system_has_a_summa
 
 # Lines that are not run, without comments, and the reasons.
 EXCUSED = {
-    (README, "make demo"): "minutes; it has a test of its own in its exit status",
+    (README, "make demo"): BUILDS,
+    (README, "pip install build/packages/marline-*.whl mpich && marline demo"): "test_packages.py and test_demo.py do the same",
     (README, "make test"): "it runs these tests",
     (README, "make build"): BUILDS,
     (README, "export PATH=$PWD/target/release:$PATH MARLINE_PROVIDER_DIR=$PWD/build/provider"): SETS,

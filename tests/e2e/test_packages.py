@@ -5,12 +5,14 @@ directory of MARLINE_BIN."""
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 import lab as labs
+from test_demo import assert_story, demo
 
 pytestmark = pytest.mark.packages
 BUILT = labs.MARLINE.parent
@@ -121,6 +123,12 @@ def test_wheel(stress, mpich, tmp_path):
     path = f"{bin}:/usr/bin:/bin"
     assert " (wire " in run(bin / "marline", "--version")
     carried(run(*job(bin / "marline", "mpiexec", stress, mpich), FI_MARLINE_RAILS="lo", PATH=path))
+    # Without a compiler: a PATH that has only the tools of the lab beside the environment.
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "bash", "env", "ip", "tc", "nft", "ethtool", "unshare", "nsenter", "sed", "uname", "cat"):
+        (tools / name).symlink_to(shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin"))
+    assert_story(demo(bin / "marline", PATH=f"{bin}:{tools}"))
     before = set((tmp_path / "venv").rglob("*"))
     run(bin / "pip", "uninstall", "-q", "-y", "marline")
     gone = before - set((tmp_path / "venv").rglob("*"))

@@ -1,16 +1,18 @@
-"""Ports of verbs devices that come and go, in a guest with two soft-RoCE devices (scripts/guest):
-the address of one vanishes and returns, and one of two ports of a device goes down.
+"""Ports of verbs devices, in a guest with two soft-RoCE devices (scripts/guest): packets have the
+marks of settings, the address of one device vanishes and returns, and one of two ports of a device
+goes down.
 
 Soft-RoCE has one port per device; a library in place of libibverbs (two_ports.c) presents both
 devices as two ports of one.
 """
 
 import re
+import shlex
 import subprocess
 
 import lab as labs
 import pytest
-from guest import in_guest
+from guest import JOB_S, in_guest
 from test_verbs import MPICH, assert_carried, assert_moved, job, only_marline  # noqa: F401
 
 pytestmark = pytest.mark.guest
@@ -46,6 +48,47 @@ def assert_told_in_turn(said, *events):
         found = re.compile(event).search(said, at)
         assert found, (event, said)
         at = found.end()
+
+
+# A second address of va0, and with it of rxe0, and the place of its GID in the device's table. Counts
+# RoCE's packets that leave an interface from an address: with traffic class 104 and P_Key 0xffff, which
+# is all that soft-RoCE has, in class 1:1, all others in class 1:3.
+MARKED = r"""
+ip addr add 10.77.0.11/24 dev va0
+ip route add 10.77.0.11 dev vb0 table 110
+ip rule add pref 100 iif lo from 10.77.0.11 to 10.77.0.2 lookup 100
+ip rule add pref 100 iif lo from 10.77.0.2 to 10.77.0.11 lookup 110
+at=$(grep -l 0a4d:000b /sys/class/infiniband/rxe0/ports/1/gids/* | head -1)
+at=${at##*/}
+count() {
+    local roce="match ip protocol 17 0xff match ip dport 4791 0xffff"
+    tc qdisc replace dev $1 root handle 1: prio priomap 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1
+    tc filter add dev $1 parent 1: protocol ip prio 1 u32 $roce match ip src $2 \
+        match ip tos 104 0xff match u16 0xffff 0xffff at 30 flowid 1:1
+    tc filter add dev $1 parent 1: protocol ip prio 2 u32 $roce flowid 1:3
+}
+"""
+MARKS = "FI_MARLINE_VERBS_TRAFFIC_CLASS=104 FI_MARLINE_VERBS_SERVICE_LEVEL=3 FI_MARLINE_VERBS_PKEY=0xffff"
+
+
+def test_packets_have_the_marks_of_settings():
+    """Seen on the wire: traffic class, P_Key and, as the source address, the GID. (A service level is in
+    no packet of RoCE; crates/rails/tests/verbs_ports.rs sees it given to the device.)"""
+    lines = [MARKED, "count va0 10.77.0.11", "count vb0 10.77.0.2"]
+    stress = [MPICH.program("stress"), "--iterations", 1, "--max-size", 65536]
+    for kind in ("ud", "rc", "uc"):
+        ranks = [["-n", 1, "-env", "FI_MARLINE_RAILS", f"{kind}:rxe0", "-env", "FI_MARLINE_VERBS_GID_INDEX", "GID", *stress],
+                 ["-n", 1, "-env", "FI_MARLINE_RAILS", f"{kind}:far0", *stress]]
+        words = [labs.MARLINE, "run", "--no-shm", "--require", "--", f"{MPICH.mpiexec}/bin/mpiexec", *ranks[0], ":", *ranks[1]]
+        line = shlex.join(str(word) for word in words).replace("GID_INDEX GID", "GID_INDEX $at")
+        lines.append(f"echo RAILS {kind}; {MARKS} timeout {JOB_S} {line} || exit 1")
+    lines += ["for d in va0 vb0; do tc -s class show dev $d; done", "for d in va0 vb0; do tc qdisc del dev $d root; done"]
+    said = in_guest(*lines, options=["--far"])
+    assert_carried(said, "ud:rxe0", "rc:rxe0", "uc:far0")
+    seen = re.findall(r"class prio 1:(\d).*\n Sent \d+ bytes (\d+) pkt", said)
+    assert [name for name, _ in seen] == ["1", "2", "3"] * 2, said
+    for marked, _, others in (seen[:3], seen[3:]):
+        assert int(marked[1]) > 300 and int(others[1]) == 0, said
 
 
 @pytest.mark.parametrize("kind", ["rc", *(pytest.param(k, marks=pytest.mark.soak) for k in ("uc", "ud"))])

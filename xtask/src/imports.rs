@@ -5,7 +5,7 @@ use crate::sources::{Report, Source};
 
 /// The workspace's crates that each crate may import. `proto` must not import `rails`, no crate may
 /// import `provider`.
-const MAY_IMPORT: [(&str, &[&str]); 14] = [
+const MAY_IMPORT: [(&str, &[&str]); 15] = [
     ("codes", &[]),
     ("auth", &[]),
     ("wire", &[]),
@@ -21,6 +21,7 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ("symbols", &[]),
     ("mpi-shim", &["codes", "symbols"]),
     ("collectives", &["codes", "symbols"]),
+    ("demo-rank", &[]),
     (
         "sim",
         &[
@@ -30,7 +31,14 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
     (
         "cli",
         &[
-            "codes", "auth", "wire", "checksum", "rails", "engine", "version",
+            "codes",
+            "auth",
+            "wire",
+            "checksum",
+            "rails",
+            "engine",
+            "version",
+            "demo-rank",
         ],
     ),
 ];

@@ -5,6 +5,7 @@
 //! and network, starts programs, and reports their counters.
 #![forbid(unsafe_code)]
 
+mod demo;
 mod doctor;
 mod explain;
 mod former;
@@ -25,7 +26,7 @@ mod xdpd;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use marline_codes::{Code, Coded};
-use outcome::EXIT_REFUSED;
+use outcome::{OrCode, EXIT_REFUSED};
 use papers::model;
 use run::{child, env, exec};
 use std::process::ExitCode;
@@ -68,6 +69,8 @@ enum Command {
     /// Tell what this machine, or several and the networks between them, lack, and what mends it.
     #[command(after_help = doctor::AFTER_HELP)]
     Doctor(doctor::DoctorArgs),
+    /// Show, with the MPI of this machine, what it does on a network that loses and damages packets.
+    Demo(demo::DemoArgs),
     /// A test cluster out of network namespaces, with faults made by the kernel.
     #[command(subcommand)]
     Lab(lab::LabCommand),
@@ -81,6 +84,9 @@ enum Command {
     /// Write man pages and completions into a directory like /usr/share.
     #[command(hide = true)]
     Generate(generate::GenerateArgs),
+    /// One rank of a job of `marline demo`.
+    #[command(hide = true)]
+    DemoRank(demo::RankArgs),
     /// Keeps the namespaces of one lab host alive (started by `marline lab up`).
     #[command(hide = true)]
     LabHolder(lab::holder::HolderArgs),
@@ -110,20 +116,22 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Env(args) => env::main(&args),
         Command::Exec(args) => exec::main(&args),
-        Command::Stats(args) => stats::main(&args).coded(Code::StatisticsUnreadable),
-        Command::Events(args) => stats::events::main(&args).coded(Code::StatisticsUnreadable),
-        Command::Top(args) => top::main(&args).coded(Code::StatisticsUnreadable),
+        Command::Stats(args) => stats::main(&args).or_code(Code::StatisticsUnreadable),
+        Command::Events(args) => stats::events::main(&args).or_code(Code::StatisticsUnreadable),
+        Command::Top(args) => top::main(&args).or_code(Code::StatisticsUnreadable),
         Command::Report(args) => report::main(&args),
         Command::Explain(args) => explain::main(&args),
-        Command::Schema(args) => schema::main(&args).coded(Code::Output),
-        Command::Doctor(args) => doctor::main(&args).coded(Code::DoctorFailed),
+        Command::Schema(args) => schema::main(&args).or_code(Code::Output),
+        Command::Doctor(args) => doctor::main(&args).or_code(Code::DoctorFailed),
+        Command::Demo(args) => demo::main(&args),
+        Command::DemoRank(args) => demo::rank_main(&args).or_code(Code::ToolFailed),
         Command::Lab(command) => lab::main(command),
-        Command::Tune(args) => tune::main(&args).coded(Code::ToolFailed),
+        Command::Tune(args) => tune::main(&args).or_code(Code::ToolFailed),
         Command::Xdpd(args) => xdpd::main(&args),
-        Command::Model(args) => model::main(&args).coded(Code::ToolFailed),
-        Command::Generate(args) => generate::main(&args, &Cli::command()).coded(Code::Output),
-        Command::LabHolder(args) => lab::holder::main(&args).coded(Code::Lab),
-        Command::LabAgent(args) => lab::enter::agent_main(&args).coded(Code::Lab),
+        Command::Model(args) => model::main(&args).or_code(Code::ToolFailed),
+        Command::Generate(args) => generate::main(&args, &Cli::command()).or_code(Code::Output),
+        Command::LabHolder(args) => lab::holder::main(&args).or_code(Code::Lab),
+        Command::LabAgent(args) => lab::enter::agent_main(&args).or_code(Code::Lab),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),

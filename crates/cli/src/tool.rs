@@ -1,6 +1,7 @@
 //! Runs the system's tools (`ip`, `nft`, `tc`, `unshare`, …) with informative errors.
 
-use marline_codes::Message;
+use crate::outcome::Failure;
+use marline_codes::{Code, Message};
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Output, Stdio};
 
@@ -39,7 +40,7 @@ fn package_of(tool: &str) -> &'static str {
 /// Runs `words`, a tool and its arguments, through `command` (`nsenter … --`) with `input` on
 /// standard input. Returns the standard output, or an error with the command line and the tool's
 /// messages.
-pub fn run_through(mut command: Command, words: &[&str], input: &str) -> Result<String, String> {
+pub fn run_through(mut command: Command, words: &[&str], input: &str) -> Result<String, Failure> {
     // Debian's directories of administrative tools, often missing in users' PATH.
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".to_owned());
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
@@ -50,7 +51,7 @@ pub fn run_through(mut command: Command, words: &[&str], input: &str) -> Result<
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|e| spawn_error(&command, &e))?;
+    let mut child = command.spawn().map_err(|e| no_tool(&command, &e))?;
     if let Some(mut stdin) = child.stdin.take() {
         // A tool that exits early closes the pipe; its exit status below tells the reason.
         let _ = stdin.write_all(input.as_bytes());
@@ -61,7 +62,16 @@ pub fn run_through(mut command: Command, words: &[&str], input: &str) -> Result<
     finish(&line, tool, output)
 }
 
-/// The error for a tool that could not be started.
+/// The error for a tool of the system that could not be started.
+pub fn no_tool(command: &Command, error: &std::io::Error) -> Failure {
+    let text = spawn_error(command, error);
+    match error.kind() {
+        ErrorKind::NotFound => Failure::with(Code::ToolMissing, text),
+        _ => text.into(),
+    }
+}
+
+/// The error for a program that could not be started.
 pub fn spawn_error(command: &Command, error: &std::io::Error) -> String {
     let tool = command.get_program().to_string_lossy().into_owned();
     if error.kind() == ErrorKind::NotFound {
@@ -78,19 +88,15 @@ fn not_installed(tool: &str) -> String {
 /// Exit status of `nsenter`, as of shells, for a missing command.
 const NOT_FOUND: i32 = 127;
 
-fn finish(line: &str, tool: &str, output: Output) -> Result<String, String> {
+fn finish(line: &str, tool: &str, output: Output) -> Result<String, Failure> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     if output.status.code() == Some(NOT_FOUND) {
-        return Err(not_installed(tool));
+        return Err(Failure::with(Code::ToolMissing, not_installed(tool)));
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!(
-        "`{line}` failed ({}): {}",
-        output.status,
-        said.trim()
-    ))
+    Err(format!("`{line}` failed ({}): {}", output.status, said.trim()).into())
 }
 
 /// The command line in shell syntax.
@@ -158,13 +164,16 @@ mod tests {
         let words = ["no-such-tool-at-all", "-x"];
         let error = run_through(Command::new("env"), &words, "").unwrap_err();
         assert!(
-            error.contains("`no-such-tool-at-all` is not installed"),
-            "{error}"
+            error
+                .text()
+                .contains("`no-such-tool-at-all` is not installed"),
+            "{error:?}"
         );
+        assert_eq!(error.code(), Some(Code::ToolMissing));
         let mut command = Command::new("sh");
         command.args(["-c", "exit 127"]);
         let error = run_through(command, &["ethtool", "-K"], "").unwrap_err();
-        assert!(error.contains("apt install ethtool"), "{error}");
+        assert!(error.text().contains("apt install ethtool"), "{error:?}");
     }
 
     #[test]
@@ -178,8 +187,11 @@ mod tests {
     fn a_missing_tool_is_named() {
         let error = run_through(Command::new("no-such-tool-at-all"), &[], "").unwrap_err();
         assert!(
-            error.contains("`no-such-tool-at-all` is not installed"),
-            "{error}"
+            error
+                .text()
+                .contains("`no-such-tool-at-all` is not installed"),
+            "{error:?}"
         );
+        assert_eq!(error.code(), Some(Code::ToolMissing));
     }
 }

@@ -149,11 +149,17 @@ codes! {
     Lab = 601, "A lab cannot be made or used", "`marline lab down` cleans up.";
     DoctorFailed = 602, "A host cannot be examined",
         "`ssh` or `srun` has to reach it and `marline` there.";
-    StatisticsUnreadable = 603, "Statistics are missing or unreadable",
-        "Keep them by `FI_MARLINE_STATS_DIR`; read them as their user or root.";
+    StatisticsUnreadable = 603, "Statistics are unreadable", "Read them as their user or root.";
     Output = 604, "Output cannot be written", "Disk, permissions.";
     CommandLine = 605, "Wrong arguments", "`--help` shows them.";
     ToolFailed = 606, "A measurement or simulation failed", "The message says why.";
+    Namespaces = 607, "Namespaces are refused",
+        "Root, or the `sysctl` of the message; in a container `--privileged`.";
+    NoLab = 608, "No such lab", "`marline lab up`; of a broken one `marline lab down` first.";
+    ToolMissing = 609, "A tool is missing", "Install the package that the message names.";
+    NoStatistics = 610, "No statistics", "A job keeps them in `FI_MARLINE_STATS_DIR`.";
+    NoAnswer = 611, "The other end of a measurement is silent",
+        "`marline tune --serve` there; firewalls.";
 
     Internal = 701, "Internal error",
         "A bug of Marline: report it with the output at `FI_LOG_LEVEL=info`.";

@@ -20,8 +20,8 @@ use marline_codes::Code;
 use marline_proto::{Config, FRAGMENT_MAX};
 use marline_rails::{
     choose_rails, open_rail, with_paths, with_tcp_standby, AnyRail, AnyRx, AnyTx, FaultScript,
-    InterfaceWatch, Ports, Rail, RailChoice, RailRx, RailTx, RailsConfig, ShmConfig, TcpConfig,
-    UdpAddr, UdpConfig, VerbsConfig,
+    InterfaceWatch, Marks, Ports, Rail, RailChoice, RailRx, RailTx, RailsConfig, ShmConfig,
+    TcpConfig, UdpAddr, UdpConfig, VerbsConfig,
 };
 use marline_wire::{RailKind, BLOCK_BYTES};
 use std::net::IpAddr;
@@ -299,6 +299,12 @@ fn rails_config(settings: &Settings, key: Option<&JobKey>) -> Result<RailsConfig
             false => 0,
         },
         keys,
+        marks: Marks {
+            traffic_class: settings.verbs_traffic_class,
+            service_level: settings.verbs_service_level,
+            gid_index: settings.verbs_gid_index.0,
+            partition: settings.verbs_pkey,
+        },
     };
     Ok(RailsConfig {
         udp,

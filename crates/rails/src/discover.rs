@@ -130,7 +130,7 @@ impl RailChoice {
             },
             (0 | TCP | SHM, _) => return None,
             (XDP, _) => return XdpRail::open(&self.interface, &config.udp, &config.xdpd).err(),
-            _ => return verbs::complaint(&self.interface.name),
+            _ => return verbs::complaint(&self.interface.name, config.verbs.marks),
         };
         Some(why.to_owned())
     }

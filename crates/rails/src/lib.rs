@@ -60,5 +60,7 @@ pub use sys::{receive_buffer, Place};
 pub use tcp::{TcpConfig, TcpRail, TcpRx, TcpTx};
 pub use tx_buf::{BufId, TxBuffers, BUFFER_LEN};
 pub use udp::{probe_group, probe_socket, UdpConfig, UdpRail, UdpRx, UdpTx};
-pub use verbs::{immediate, verbs_ports, VerbsConfig, VerbsRail, VerbsRx, VerbsTx};
+pub use verbs::{
+    immediate, verbs_ports, Marks, Partition, VerbsConfig, VerbsRail, VerbsRx, VerbsTx,
+};
 pub use xdp::{XdpRail, XdpRx, XdpService, XdpServiceConfig, XdpTx};

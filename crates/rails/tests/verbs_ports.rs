@@ -5,8 +5,9 @@ mod fake_verbs;
 
 use fake_verbs::FakeVerbs;
 use marline_rails::{
-    choose_rails, open_rail, show_addr, AnyRx, AnyTx, DownReason, LinkId, Links, Rail, RailChoice,
-    RailEvent, RailFault, RailRx, RailTx, RailsConfig, SendOutcome,
+    choose_rails, open_rail, pairing::same_network, show_addr, AnyRail, AnyRx, AnyTx, DownReason,
+    LinkId, Links, Marks, Partition, Rail, RailChoice, RailEvent, RailFault, RailRx, RailTx,
+    RailsConfig, SendOutcome, VerbsConfig,
 };
 use std::sync::Arc;
 
@@ -62,6 +63,20 @@ fn names(name: &str) -> Vec<String> {
     rails.iter().map(RailChoice::name).collect()
 }
 
+/// Opens the rail of this name.
+fn opened(name: &str, marks: Marks) -> Result<AnyRail, String> {
+    let clock: marline_rails::Clock = Arc::new(|| 0);
+    let verbs = VerbsConfig {
+        marks,
+        ..VerbsConfig::default()
+    };
+    let config = RailsConfig {
+        verbs,
+        ..RailsConfig::default()
+    };
+    open_rail(0, &chosen(name).unwrap()[0], &config, &clock)
+}
+
 /// A rail and its events.
 struct End {
     tx: AnyTx,
@@ -72,14 +87,11 @@ struct End {
 
 impl End {
     fn open(name: &str) -> End {
-        let clock: marline_rails::Clock = Arc::new(|| 0);
-        let rail = open_rail(
-            0,
-            &chosen(name).unwrap()[0],
-            &RailsConfig::default(),
-            &clock,
-        );
-        let (tx, rx) = rail.unwrap().split();
+        End::marked(name, Marks::default())
+    }
+
+    fn marked(name: &str, marks: Marks) -> End {
+        let (tx, rx) = opened(name, marks).unwrap().split();
         End {
             tx,
             rx,
@@ -202,6 +214,71 @@ fn ports_are_rails_by_their_names() {
         let said = error(name);
         assert!(said.contains("no port of"), "{said}");
         assert!(said.contains("mlx5_0:2 down"), "{said}");
+    }
+}
+
+/// Traffic class, service level and partition of all queue pairs and paths are those of the
+/// settings; a rail in another partition is not reached.
+#[test]
+fn packets_are_marked_as_settings_say() {
+    let name = "packets_are_marked_as_settings_say";
+    let Some(fake_verbs) = FakeVerbs::enter(name, &[IB_1, IB_2, ROCE]) else {
+        return;
+    };
+    let marks = Marks {
+        traffic_class: 104,
+        service_level: 3,
+        partition: Partition::Key(0x0005),
+        gid_index: Some(1),
+    };
+    for (kind, port, path) in [
+        // Within a subnet of InfiniBand packets have no class.
+        ("ud", "mlx5_0:1", "path 0 3"),
+        ("rc", "mlx5_0:1", "path 0 3"),
+        ("uc", "mlx5_0:1", "path 0 3"),
+        ("ud", "mlx5_2", "path 104 3"),
+        ("rc", "mlx5_2", "path 104 3"),
+        ("uc", "mlx5_2", "path 104 3"),
+    ] {
+        let mut ends = [(); 2].map(|()| End::marked(&format!("{kind}:{port}"), marks));
+        let [a, b] = &mut ends;
+        let to_b = link(a, b);
+        for flow in [0, 1] {
+            carries_by(flow, a, to_b, b);
+        }
+        assert_eq!(fake_verbs.marks(), [path, "pkey 1"], "{kind} {port}");
+    }
+    let (ours, other) = (End::marked("rc:mlx5_0:1", marks), End::open("rc:mlx5_0:2"));
+    let (ours, other) = (ours.tx.local_addr(), other.tx.local_addr());
+    assert!(!same_network(&ours, &other));
+}
+
+#[test]
+fn a_missing_gid_or_partition_is_refused_by_name() {
+    let name = "a_missing_gid_or_partition_is_refused_by_name";
+    let Some(_fake_verbs) = FakeVerbs::enter(name, &[IB_1, ROCE]) else {
+        return;
+    };
+    let error = |name: &str, marks: Marks| match opened(name, marks) {
+        Ok(_) => panic!("{name} with {marks:?} is open"),
+        Err(why) => why,
+    };
+    let gid = Marks {
+        gid_index: Some(3),
+        ..Marks::default()
+    };
+    let said = "no GID 3 (FI_MARLINE_VERBS_GID_INDEX; it has 1: 10.77.0.1)";
+    assert!(error("rc:mlx5_2", gid).ends_with(said));
+    let partition = |partition| Marks {
+        partition,
+        ..Marks::default()
+    };
+    for name in ["ud:mlx5_0", "ud:mlx5_2"] {
+        let said = error(name, partition(Partition::Key(0x8006)));
+        let has = "no P_Key 0x8006 (FI_MARLINE_VERBS_PKEY; it has 0: 0xffff, 1: 0x8005)";
+        assert!(said.ends_with(has), "{said}");
+        let said = error(name, partition(Partition::At(2)));
+        assert!(said.contains("no P_Key at place 2 ("), "{said}");
     }
 }
 

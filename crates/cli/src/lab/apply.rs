@@ -11,10 +11,11 @@ use super::fault::{Active, Dir, Effect, Ports};
 use super::forget;
 use super::names::{port_name, rail_address};
 use super::state::{rail_name, Lab};
+use crate::outcome::Failure;
 use std::fmt::Write as _;
 
 /// Changes the kernel's faults from `lab.faults` to `wanted`, and stores the latter.
-pub fn change(lab: &mut Lab, wanted: Vec<Active>) -> Result<(), String> {
+pub fn change(lab: &mut Lab, wanted: Vec<Active>) -> Result<(), Failure> {
     let before = std::mem::replace(&mut lab.faults, wanted);
     apply_nft(lab, &before)?;
     for host in 0..lab.shape.hosts {
@@ -25,14 +26,14 @@ pub fn change(lab: &mut Lab, wanted: Vec<Active>) -> Result<(), String> {
             }
         }
     }
-    lab.save()
+    Ok(lab.save()?)
 }
 
 fn is_nft(fault: &Active) -> bool {
     fault.effect.by_packet()
 }
 
-fn apply_nft(lab: &Lab, before: &[Active]) -> Result<(), String> {
+fn apply_nft(lab: &Lab, before: &[Active]) -> Result<(), Failure> {
     let old: Vec<&Active> = before.iter().filter(|f| is_nft(f)).collect();
     let new: Vec<&Active> = lab.faults.iter().filter(|f| is_nft(f)).collect();
     if old == new {
@@ -219,7 +220,7 @@ fn has(faults: &[Active], host: usize, rail: usize, effect: Effect) -> bool {
         .any(|f| (f.host, f.rail, f.effect) == (host, rail, effect))
 }
 
-fn apply_link(lab: &Lab, before: &[Active], host: usize, rail: usize) -> Result<(), String> {
+fn apply_link(lab: &Lab, before: &[Active], host: usize, rail: usize) -> Result<(), Failure> {
     let changed = |e| {
         let now = has(&lab.faults, host, rail, e);
         (now != has(before, host, rail, e)).then_some(if now { "down" } else { "up" })
@@ -273,7 +274,7 @@ fn shaping_device(host: usize, rail: usize, dir: Dir) -> (Place, String) {
     }
 }
 
-fn apply_tc(lab: &Lab, before: &[Active], at: (usize, usize, Dir)) -> Result<(), String> {
+fn apply_tc(lab: &Lab, before: &[Active], at: (usize, usize, Dir)) -> Result<(), Failure> {
     let (was, now) = (shaping(before, at), shaping(&lab.faults, at));
     if was == now {
         return Ok(());
@@ -292,7 +293,7 @@ fn apply_tc(lab: &Lab, before: &[Active], at: (usize, usize, Dir)) -> Result<(),
             "tc", "qdisc", "add", "dev", &dev, "root", "handle", "1:", "netem", "limit", "100000",
             "delay", &delay,
         ];
-        run_in(lab, place, &words, "").map_err(|e| explain_netem(&e))?;
+        run_in(lab, place, &words, "").map_err(explain_netem)?;
         parent = vec!["parent", "1:1"];
     }
     if let Some(bps) = now.0 {
@@ -307,13 +308,14 @@ fn apply_tc(lab: &Lab, before: &[Active], at: (usize, usize, Dir)) -> Result<(),
     Ok(())
 }
 
-fn explain_netem(error: &str) -> String {
-    if error.contains("unknown") || error.contains("not found") {
+fn explain_netem(error: Failure) -> Failure {
+    let says = |word| error.text().contains(word);
+    if says("unknown") || says("not found") {
         return "this kernel has no netem, so it cannot delay packets (needs CONFIG_NET_SCH_NETEM: \
                 modprobe sch_netem; Debian's own kernel has it)"
             .into();
     }
-    error.to_owned()
+    error
 }
 
 /// Sets segmentation offload of one rail at both ends of every cable.
@@ -322,7 +324,7 @@ fn explain_netem(error: &str) -> String {
 /// cable, as an adapter does before the wire. (Not by `gso_max_segs 1`, with which TCP itself sends
 /// and paces single segments, thirty times slower.) Checksum offload stays on; without it,
 /// receivers would notice a corrupted byte by the checksum.
-pub fn set_offload(lab: &Lab, rail: usize, on: bool) -> Result<(), String> {
+pub fn set_offload(lab: &Lab, rail: usize, on: bool) -> Result<(), Failure> {
     let state = if on { "on" } else { "off" };
     for host in 0..lab.shape.hosts {
         for dir in [Dir::In, Dir::Out] {
@@ -339,7 +341,7 @@ pub fn set_offload(lab: &Lab, rail: usize, on: bool) -> Result<(), String> {
 
 /// The packets that each fault hit, one line each; `None` if the interface is down, since nothing
 /// is counted then.
-pub fn counters(lab: &Lab) -> Result<Vec<(String, Option<u64>)>, String> {
+pub fn counters(lab: &Lab) -> Result<Vec<(String, Option<u64>)>, Failure> {
     let mut lines = Vec::new();
     let nft = match lab.faults.iter().any(is_nft) {
         true => run_in(lab, Place::Switch, &["nft", "list", "counters"], "")?,

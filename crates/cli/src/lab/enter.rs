@@ -1,6 +1,7 @@
 //! Starts commands inside a lab: on a host, or beside the launcher and the switches.
 
 use super::state::{Lab, Proc, HOME_VARIABLE, STATE_DIR_VARIABLE};
+use crate::outcome::Failure;
 use crate::tool;
 use std::fs;
 use std::os::fd::{IntoRawFd, OwnedFd};
@@ -103,7 +104,7 @@ fn in_other_user_namespace(pid: u32) -> bool {
 }
 
 /// Runs a system tool in `place`.
-pub fn run_in(lab: &Lab, place: Place, words: &[&str], input: &str) -> Result<String, String> {
+pub fn run_in(lab: &Lab, place: Place, words: &[&str], input: &str) -> Result<String, Failure> {
     tool::run_through(enter(lab, place)?, words, input)
 }
 
@@ -148,7 +149,7 @@ pub fn agent_main(args: &AgentArgs) -> crate::outcome::Uncoded {
     // As in ssh, the words form one line for the remote shell.
     command.args(["sh", "-c", &format!("{close}; {}", words.join(" "))]);
     let error = command.exec();
-    Err(tool::spawn_error(&command, &error))
+    Err(tool::no_tool(&command, &error))
 }
 
 /// Skips ssh's options; returns the host and the words of the command.

@@ -4,6 +4,7 @@
 use super::enter::{run_in, Place};
 use super::fault::Active;
 use super::state::Lab;
+use crate::outcome::Failure;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -69,7 +70,7 @@ pub fn matches(id: &str) -> [String; 2] {
 }
 
 /// Adds the host's current connections and ports to the sets.
-pub fn elements(lab: &Lab, fault: &Active, script: &mut String) -> Result<(), String> {
+pub fn elements(lab: &Lab, fault: &Active, script: &mut String) -> Result<(), Failure> {
     let mut sockets = Sockets::default();
     for (table, tcp) in [
         ("tcp", true),

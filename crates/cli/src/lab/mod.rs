@@ -11,6 +11,7 @@ pub mod enter;
 mod fault;
 mod forget;
 pub mod holder;
+pub mod made;
 mod names;
 mod net;
 mod place;
@@ -18,13 +19,15 @@ mod run;
 mod state;
 mod target;
 
+use crate::outcome::{Failure, OrCode};
 use clap::{Args, Subcommand};
 use enter::Place;
 use fault::{Action, Active, Effect};
-use marline_codes::{Code, Coded};
+use marline_codes::Code;
 use names::{control_address, rail_address, Name};
 use place::Lock;
-use state::{Lab, Shape};
+use state::Lab;
+pub use state::Shape;
 
 /// Commands of `marline lab`.
 #[derive(Subcommand)]
@@ -131,13 +134,11 @@ pub fn main(command: LabCommand) -> crate::outcome::Outcome {
         LabCommand::Fault(args) => change_fault(&args),
         LabCommand::Down(args) => down(&args),
     };
-    outcome.coded(Code::Lab)
+    outcome.or_code(Code::Lab)
 }
 
 fn up(args: &UpArgs) -> crate::outcome::Uncoded {
     let name = &args.lab.name;
-    state::check_name(name)?;
-    let _lock = Lock::take(name)?;
     let shape = Shape {
         hosts: args.hosts.into(),
         rails: args.rails.into(),
@@ -146,29 +147,35 @@ fn up(args: &UpArgs) -> crate::outcome::Uncoded {
         direct: args.direct,
     };
     if shape.direct && shape.hosts != 2 {
-        return Err(format!(
-            "--direct joins two hosts by cables; {} need a switch",
-            shape.hosts
-        ));
+        let hosts = shape.hosts;
+        let text = format!("--direct joins two hosts by cables; {hosts} need a switch");
+        return Err(Failure::with(Code::CommandLine, text));
     }
-    let dir = place::base_dir()?.join(name);
-    let old = place::look(&dir)?;
-    if old.is_some_and(|old| old.is_running()) {
-        return Err(format!(
-            "lab `{name}` is up already: `marline lab down --name {name}` first"
-        ));
-    }
-    // Removes remains of a crash or an interrupted `up`.
-    net::end_all(&dir)?;
-    place::clear(&dir)?;
-    let mut lab = Lab::new(&dir, name, shape);
-    net::build(&mut lab, !args.no_offload)?;
+    make(name, shape, !args.no_offload)?;
     let (hosts, rails) = (args.hosts, args.rails);
     println!(
         "lab `{name}` is up: {hosts} host(s), {rails} rail(s), MTU {}",
         args.mtu
     );
     Ok(0)
+}
+
+/// Makes a lab.
+fn make(name: &str, shape: Shape, offload: bool) -> Result<Lab, Failure> {
+    state::check_name(name)?;
+    let _lock = Lock::take(name)?;
+    let dir = place::base_dir()?.join(name);
+    let old = place::look(&dir)?;
+    if old.is_some_and(|old| old.is_running()) {
+        let text = format!("lab `{name}` is up already: `marline lab down --name {name}` first");
+        return Err(text.into());
+    }
+    // Removes remains of a crash or an interrupted `up`.
+    net::end_all(&dir)?;
+    place::clear(&dir)?;
+    let mut lab = Lab::new(&dir, name, shape);
+    net::build(&mut lab, offload)?;
+    Ok(lab)
 }
 
 fn down(args: &DownArgs) -> crate::outcome::Uncoded {
@@ -178,21 +185,26 @@ fn down(args: &DownArgs) -> crate::outcome::Uncoded {
         vec![args.lab.name.clone()]
     };
     for name in names {
-        state::check_name(&name)?;
-        let _lock = Lock::take(&name)?;
-        let dir = place::base_dir()?.join(&name);
-        let there = place::look(&dir)?.is_some();
-        // Processes may outlive a directory removed by hand.
-        let ended = net::end_all(&dir)?;
-        if there {
-            place::clear(&dir)?;
-        }
-        match there || ended > 0 {
+        match remove(&name)? {
             true => println!("lab `{name}` is down"),
             false => println!("there was no lab `{name}`"),
         }
     }
     Ok(0)
+}
+
+/// Ends a lab; returns whether anything of it was there.
+fn remove(name: &str) -> Result<bool, Failure> {
+    state::check_name(name)?;
+    let _lock = Lock::take(name)?;
+    let dir = place::base_dir()?.join(name);
+    let there = place::look(&dir)?.is_some();
+    // Processes may outlive a directory removed by hand.
+    let ended = net::end_all(&dir)?;
+    if there {
+        place::clear(&dir)?;
+    }
+    Ok(there || ended > 0)
 }
 
 fn status(args: &StatusArgs) -> crate::outcome::Uncoded {
@@ -223,7 +235,7 @@ fn status(args: &StatusArgs) -> crate::outcome::Uncoded {
     Ok(0)
 }
 
-fn print_faults(lab: &Lab, with_counters: bool) -> Result<(), String> {
+fn print_faults(lab: &Lab, with_counters: bool) -> Result<(), Failure> {
     if lab.faults.is_empty() {
         println!("  no faults");
     } else if with_counters {
@@ -251,28 +263,35 @@ fn exec(args: &ExecArgs) -> crate::outcome::Uncoded {
     let mut command = enter::enter(&lab, place)?;
     command.args(&args.command);
     let error = command.exec();
-    Err(crate::tool::spawn_error(&command, &error))
+    Err(crate::tool::no_tool(&command, &error))
 }
 
 fn change_fault(args: &FaultArgs) -> crate::outcome::Uncoded {
     let name = &args.lab.name;
+    if let Some(target) = &args.target {
+        order(name, target, &args.fault)?;
+    }
+    if args.show {
+        print_faults(&place::running(name)?, true)?;
+    }
+    Ok(0)
+}
+
+/// Breaks or mends a rail by the words of a command line.
+fn order(name: &str, target: &str, words: &[String]) -> Result<(), Failure> {
     state::check_name(name)?;
     let _lock = Lock::take(name)?;
     let mut lab = place::running(name)?;
-    if let Some(target) = &args.target {
-        if lab.shape.direct {
-            return Err(format!(
-                "lab `{name}` has no switch, where faults are made: `marline lab up` without \
-                 --direct"
-            ));
-        }
-        let target = target::parse_target(&lab, target)?;
-        order_fault(&mut lab, target, &fault::parse_order(&args.fault)?)?;
+    if lab.shape.direct {
+        let text = format!(
+            "lab `{name}` has no switch, where faults are made: `marline lab up` without --direct"
+        );
+        return Err(text.into());
     }
-    if args.show {
-        print_faults(&lab, true)?;
-    }
-    Ok(0)
+    let wrong = |text| Failure::with(Code::CommandLine, text);
+    let target = target::parse_target(&lab, target).map_err(wrong)?;
+    let order = fault::parse_order(words).map_err(wrong)?;
+    order_fault(&mut lab, target, &order)
 }
 
 /// A span of `seconds` that begins at the second full second from now, at least one second ahead,
@@ -299,7 +318,7 @@ fn in_time(span: fault::Span) -> Result<(), String> {
     Ok(())
 }
 
-fn order_fault(lab: &mut Lab, target: target::Target, order: &fault::Order) -> Result<(), String> {
+fn order_fault(lab: &mut Lab, target: target::Target, order: &fault::Order) -> Result<(), Failure> {
     let hit = |f: &Active| f.rail == target.rail && target.host.is_none_or(|h| h == f.host);
     let mut wanted = lab.faults.clone();
     let mut span = None;
@@ -313,7 +332,8 @@ fn order_fault(lab: &mut Lab, target: target::Target, order: &fault::Order) -> R
             return Err(format!(
                 "with segmentation offload the switch sees packets of up to 64 KB, whatever is on \
                  the wire: `marline lab fault {rail} offload=off` first"
-            ));
+            )
+            .into());
         }
         Action::Set(effect) => {
             span = order.for_s.map(coming);
@@ -331,16 +351,16 @@ fn order_fault(lab: &mut Lab, target: target::Target, order: &fault::Order) -> R
             if !on {
                 lab.no_offload.push(target.rail);
             }
-            return lab.save();
+            return Ok(lab.save()?);
         }
     }
     let before = lab.faults.clone();
-    let made = apply::change(lab, wanted).and_then(|()| in_time(span));
+    let made = apply::change(lab, wanted).and_then(|()| Ok(in_time(span)?));
     made.map_err(|error| {
         // A partial change is undone: the previous faults are restored.
-        let undone = apply::change(lab, before);
-        undone.err().map_or(error.clone(), |also| {
-            format!("{error}; and undoing it: {also}")
-        })
+        match apply::change(lab, before) {
+            Ok(()) => error,
+            Err(also) => format!("{}; and undoing it: {}", error.text(), also.text()).into(),
+        }
     })
 }

@@ -4,7 +4,9 @@ use super::enter::{self, Place};
 use super::names::{control_address, port_name, rail_address};
 use super::place;
 use super::state::{Lab, Proc, HOME_VARIABLE};
+use crate::outcome::Failure;
 use crate::tool;
+use marline_codes::Code;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -23,16 +25,16 @@ const CARRIER_MAX: Duration = Duration::from_secs(10);
 const CARRIER_LOOK: Duration = Duration::from_millis(5);
 
 /// Builds the lab; after an error, removes all parts of it.
-pub fn build(lab: &mut Lab, offload: bool) -> Result<(), String> {
+pub fn build(lab: &mut Lab, offload: bool) -> Result<(), Failure> {
     let made = build_all(lab, offload);
     if made.is_err() {
         // Errors of the cleanup are less informative than the first error.
-        let _ = end_all(&lab.dir).and_then(|_| place::clear(&lab.dir));
+        let _ = end_all(&lab.dir).and_then(|_| Ok(place::clear(&lab.dir)?));
     }
     made
 }
 
-fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
+fn build_all(lab: &mut Lab, offload: bool) -> Result<(), Failure> {
     let made = fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -71,13 +73,13 @@ fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
         }
     }
     lab.complete = true;
-    lab.save()
+    Ok(lab.save()?)
 }
 
 /// Waits until the kernel reports all rails of a host as running. A kernel worker sets that state
 /// some time after both ends of a cable are up. On a busy machine a lab's first job would otherwise
 /// find its rails down.
-fn await_carrier(lab: &Lab, host: usize) -> Result<(), String> {
+fn await_carrier(lab: &Lab, host: usize) -> Result<(), Failure> {
     let until = Instant::now() + CARRIER_MAX;
     let show = &["ip", "-o", "link", "show"];
     while !all_run(
@@ -85,7 +87,7 @@ fn await_carrier(lab: &Lab, host: usize) -> Result<(), String> {
         &lab.rail_names(),
     ) {
         if Instant::now() > until {
-            return Err(format!("the rails of host {host} have no carrier"));
+            return Err(format!("the rails of host {host} have no carrier").into());
         }
         std::thread::sleep(CARRIER_LOOK);
     }
@@ -133,7 +135,7 @@ fn holder_command(mut command: Command, lab: &Lab, hostname: &str) -> Result<Com
 
 /// Starts the switches' holder: directly as root, or in a new user namespace for other users and if
 /// root lacks the right.
-fn start_switch(lab: &Lab) -> Result<Proc, String> {
+fn start_switch(lab: &Lab) -> Result<Proc, Failure> {
     let attempt = |user: bool| {
         let mut command = Command::new("unshare");
         if user {
@@ -148,20 +150,27 @@ fn start_switch(lab: &Lab) -> Result<Proc, String> {
     };
     let direct = match rustix::process::geteuid().is_root() {
         true => attempt(false),
-        false => Err("not root".to_owned()),
+        false => Err(Failure::from("not root")),
     };
     direct.or_else(|why| {
-        attempt(true).map_err(|error| {
-            format!(
-                "cannot make namespaces ({why}; in a user namespace: {error}). Run as root, or \
-                 allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 \
-                 (Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0)"
-            )
+        attempt(true).map_err(|error| match error.code() {
+            Some(_) => error,
+            None => no_namespaces(why.text(), error.text()),
         })
     })
 }
 
-fn start_host(lab: &Lab, host: usize) -> Result<Proc, String> {
+/// The error where neither root's namespaces nor those of a user can be made.
+fn no_namespaces(of_root: &str, of_user: &str) -> Failure {
+    let text = format!(
+        "cannot make namespaces ({of_root}; in a user namespace: {of_user}). Run as root, or allow \
+         user namespaces: sysctl kernel.unprivileged_userns_clone=1 (Ubuntu: \
+         kernel.apparmor_restrict_unprivileged_userns=0)"
+    );
+    Failure::with(Code::Namespaces, text)
+}
+
+fn start_host(lab: &Lab, host: usize) -> Result<Proc, Failure> {
     let mut command = enter::enter(lab, Place::Switch)?;
     command.args(["unshare", "--mount", "--uts", "--net", "--"]);
     let mut command = holder_command(command, lab, &lab.host_name(host))?;
@@ -172,24 +181,22 @@ fn start_host(lab: &Lab, host: usize) -> Result<Proc, String> {
 }
 
 /// Starts a holder and waits for its `ready`.
-fn start_holder(mut command: Command) -> Result<Proc, String> {
+fn start_holder(mut command: Command) -> Result<Proc, Failure> {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .map_err(|e| tool::spawn_error(&command, &e))?;
+    let mut child = command.spawn().map_err(|e| tool::no_tool(&command, &e))?;
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         let _ = BufReader::new(stdout).read_line(&mut line);
     }
     if line.trim() == "ready" {
         // nsenter and unshare were replaced by the holder, so this process number is the holder's.
-        return Proc::from_pid(child.id()).ok_or_else(|| "the holder vanished".to_owned());
+        return Proc::from_pid(child.id()).ok_or_else(|| "the holder vanished".into());
     }
     let output = child.wait_with_output().map_err(|e| e.to_string())?;
-    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    Err(String::from_utf8_lossy(&output.stderr).trim().into())
 }
 
 /// Commands for `ip -batch` beside the switches.
@@ -261,7 +268,7 @@ fn host_script(lab: &Lab, host: usize) -> String {
 
 /// Kills every process of the lab in `dir`, which ends its namespaces. Returns the number of
 /// processes.
-pub fn end_all(dir: &Path) -> Result<usize, String> {
+pub fn end_all(dir: &Path) -> Result<usize, Failure> {
     let mut ended = 0;
     // Repeat until no process is found, since processes may start others meanwhile.
     loop {
@@ -274,6 +281,14 @@ pub fn end_all(dir: &Path) -> Result<usize, String> {
             end(proc)?;
         }
     }
+}
+
+/// Kills the processes of a lab, except those that hold its namespaces.
+pub fn end_programs(lab: &Lab) -> Result<(), Failure> {
+    let is_holder = |proc: &Proc| lab.switch.iter().chain(&lab.hosts).any(|p| p == proc);
+    let programs = processes_of(&lab.dir).into_iter();
+    let ended = programs.filter(|proc| !is_holder(proc)).try_for_each(end);
+    Ok(ended?)
 }
 
 /// Timeout for a killed process: a wait for a disk or a network file system cannot be interrupted.

@@ -3,6 +3,8 @@
 //! and files that no lab made are not removed.
 
 use super::state::{check_name, Lab, STATE_DIR_VARIABLE, STATE_FILE};
+use crate::outcome::Failure;
+use marline_codes::Code;
 use marline_engine::owned;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
@@ -108,20 +110,24 @@ pub fn look(dir: &Path) -> Result<Option<Lab>, String> {
 }
 
 /// A running lab; otherwise an error that says how to make one.
-pub fn running(name: &str) -> Result<Lab, String> {
+pub fn running(name: &str) -> Result<Lab, Failure> {
     check_name(name)?;
     let base = base_dir()?;
     let lab = look(&base.join(name))?.ok_or_else(|| {
-        format!(
+        let text = format!(
             "no lab `{name}` in {}: `marline lab up --name {name}` makes one",
             base.display()
-        )
+        );
+        Failure::with(Code::NoLab, text)
     })?;
     match lab.is_running() {
         true => Ok(lab),
-        false => Err(format!(
-            "lab `{name}` is broken (interrupted `up`, or its processes were killed): \
-             `marline lab down --name {name}` cleans it up"
+        false => Err(Failure::with(
+            Code::NoLab,
+            format!(
+                "lab `{name}` is broken (interrupted `up`, or its processes were killed): \
+                 `marline lab down --name {name}` cleans it up"
+            ),
         )),
     }
 }

@@ -4,6 +4,7 @@ use super::enter::{self, Place};
 use super::net::CONTROL;
 use super::place;
 use super::state::Lab;
+use crate::outcome::OrCode;
 use crate::run::mpi::{self, Fabric, Kind};
 use crate::run::summary::SummaryArgs;
 use crate::run::{job_key, settings};
@@ -50,7 +51,7 @@ pub struct LabRunArgs {
 
 /// Runs the program.
 pub fn main(args: &LabRunArgs) -> crate::outcome::Outcome {
-    let lab = place::running(&args.lab.name).coded(Code::Lab)?;
+    let lab = place::running(&args.lab.name).or_code(Code::Lab)?;
     let mpi = mpi::detect(&args.mpi).coded(Code::MpiUnusable)?;
     let environment = settings::environment();
     let fabric = match args.provider {

@@ -116,7 +116,7 @@ fn here(args: &ModelArgs) -> Result<Here, String> {
     })?;
     let without = "`marline model --papers` does without this machine's constants";
     let loaded = crate::tune::load(args.profile.as_deref());
-    let (profile, path) = loaded.map_err(|why| format!("{why}; {without}"))?;
+    let (profile, path) = loaded.map_err(|why| format!("{}; {without}", why.text()))?;
     let algorithm = choice.resolve(Some(&profile));
     let constants = of_machine(&profile, &curves::load(&path)?, algorithm)?;
     let series = match &args.measured {

@@ -21,6 +21,7 @@ mod words;
 pub use common::{common, Ends, Known};
 pub use data::{Common, End, Place};
 
+use crate::outcome::OrCode;
 use crate::stats::load;
 use crate::tool;
 use compose::{report, write_page};
@@ -51,7 +52,7 @@ pub struct ReportArgs {
 /// Prints or writes the report.
 pub fn main(args: &ReportArgs) -> crate::outcome::Outcome {
     let mut status = 0;
-    let jobs = load(&args.paths, args.job, &mut status).coded(Code::StatisticsUnreadable)?;
+    let jobs = load(&args.paths, args.job, &mut status).or_code(Code::StatisticsUnreadable)?;
     let report = report(&jobs);
     if let Some(file) = &args.html {
         let written = write_page(file, &report);

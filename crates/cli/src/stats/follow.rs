@@ -34,7 +34,7 @@ pub fn main(paths: &[PathBuf], job: Option<u32>, as_json: bool) -> Uncoded {
             Err(why) if job.is_some() && !any => return Err(why),
             Err(_) if job.is_some() => true,
             Err(why) => {
-                follow.complain(&why);
+                follow.complain(why.text());
                 false
             }
         };

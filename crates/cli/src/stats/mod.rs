@@ -11,7 +11,7 @@ mod raw;
 pub mod shown;
 
 use crate::json;
-use crate::outcome::EXIT_REFUSED;
+use crate::outcome::{Failure, EXIT_REFUSED};
 use crate::run::stats_dir::{self, STATS_DIR};
 use crate::run::summary::remarks;
 use crate::tool;
@@ -115,14 +115,14 @@ pub struct Found {
 
 /// The jobs with pages in these places, or the job of one process. Reports unreadable pages, and
 /// sets the status to 1 if there are any.
-pub fn load(paths: &[PathBuf], job: Option<u32>, status: &mut u8) -> Result<Vec<Job>, String> {
+pub fn load(paths: &[PathBuf], job: Option<u32>, status: &mut u8) -> Result<Vec<Job>, Failure> {
     let found = read(paths, job)?;
     *status = (*status).max(report_unread(&found));
     Ok(found.jobs)
 }
 
 /// The same without a report.
-pub fn read(paths: &[PathBuf], job: Option<u32>) -> Result<Found, String> {
+pub fn read(paths: &[PathBuf], job: Option<u32>) -> Result<Found, Failure> {
     let places = places(paths);
     let mut unread = Vec::new();
     let files = files(&places, &mut unread);
@@ -142,14 +142,15 @@ pub fn read(paths: &[PathBuf], job: Option<u32>) -> Result<Found, String> {
         if jobs.is_empty() {
             let unread = unread.iter().map(|text| format!("; {text}"));
             let unread: String = unread.collect();
-            return Err(format!("process {pid} is of no job here{unread}"));
+            let text = format!("process {pid} is of no job here{unread}");
+            return Err(Failure::with(Code::NoStatistics, text));
         }
     }
     Ok(Found { jobs, unread })
 }
 
 /// The reason for an empty result.
-fn none_in(places: &[PathBuf], everywhere: bool) -> String {
+fn none_in(places: &[PathBuf], everywhere: bool) -> Failure {
     let looked: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
     let looked = looked.join(", ");
     let foreign: usize = places.iter().map(|p| reader::count_foreign(p)).sum();
@@ -157,9 +158,10 @@ fn none_in(places: &[PathBuf], everywhere: bool) -> String {
         return format!(
             "no statistics of yours in {looked}: {foreign} pages there are of other users, whom \
              only they and root can ask about"
-        );
+        )
+        .into();
     }
-    match everywhere && std::env::var_os(STATS_DIR).is_none_or(|dir| dir.is_empty()) {
+    let text = match everywhere && std::env::var_os(STATS_DIR).is_none_or(|dir| dir.is_empty()) {
         true => format!(
             "no statistics in {looked}: nothing runs over Marline on this host, or {STATS_DIR} \
              says otherwise for it"
@@ -168,7 +170,8 @@ fn none_in(places: &[PathBuf], everywhere: bool) -> String {
             "no statistics in {looked}: no job has left any there, as one does that is started \
              with {STATS_DIR} set to that directory"
         ),
-    }
+    };
+    Failure::with(Code::NoStatistics, text)
 }
 
 fn raw_page((path, page): &(PathBuf, JobPage)) -> String {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Shows frames until the user or a signal ends the command.
 pub fn main(sampler: &mut Sampler, interval: Duration) -> Uncoded {
     if !stdin().is_terminal() || !stdout().is_terminal() {
-        return Err("top needs a terminal; without one, --once prints one frame".to_owned());
+        return Err("top needs a terminal; without one, --once prints one frame".into());
     }
     // A killed command leaves the terminal as it was, too.
     let stop = Arc::new(AtomicBool::new(false));

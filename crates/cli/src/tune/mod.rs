@@ -7,9 +7,11 @@ pub mod derive;
 mod rail;
 mod show;
 
+use crate::outcome::Failure;
 use crate::tool;
 use marline_checksum::tuner::{Bench, Effort, Place, Point, Way, BLOCKS};
 use marline_checksum::Algorithm;
+use marline_codes::Code;
 use marline_engine::profile::{default_path, LoadError, Machine, Profile};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -86,15 +88,14 @@ pub fn main(args: &TuneArgs) -> crate::outcome::Uncoded {
     let plan = plan(args)?;
     // Checked first: an error after a minute of measurements would lose them.
     if path.is_dir() {
-        return Err(format!(
-            "--output {}: it is a directory, and has to be a file",
-            path.display()
-        ));
+        let at = path.display();
+        let text = format!("--output {at}: it is a directory, and has to be a file");
+        return Err(Failure::with(Code::Output, text));
     }
     for (option, folder) in [("--output", path.parent()), ("--svg", args.svg.as_deref())] {
         folder
             .map_or(Ok(()), check_folder)
-            .map_err(|why| format!("{option}: {why}"))?;
+            .map_err(|why| Failure::with(Code::Output, format!("{option}: {why}")))?;
     }
     let rail = match args.rail.as_str() {
         "none" => None,
@@ -124,22 +125,25 @@ fn output(given: Option<&Path>) -> Result<PathBuf, String> {
 }
 
 /// Loads an existing profile; returns it with its file.
-pub fn load(given: Option<&Path>) -> Result<(Profile, PathBuf), String> {
+pub fn load(given: Option<&Path>) -> Result<(Profile, PathBuf), Failure> {
     let path = output(given)?;
     let at = path.display();
-    match Profile::load(&path) {
-        Ok(profile) => Ok((profile, path)),
-        Err(LoadError::Missing) => Err(format!(
+    let text = match Profile::load(&path) {
+        Ok(profile) => return Ok((profile, path)),
+        Err(LoadError::Missing) => format!(
             "there is no {at}: `marline tune` makes it, in a minute (with --quick in seconds)"
-        )),
-        Err(LoadError::Bad(why)) => Err(format!("{at}: {why}")),
-    }
+        ),
+        Err(LoadError::Bad(why)) => format!("{at}: {why}"),
+    };
+    Err(Failure::with(Code::ProfileUnusable, text))
 }
 
-fn plan(args: &TuneArgs) -> Result<Plan, String> {
+fn plan(args: &TuneArgs) -> Result<Plan, Failure> {
     let mut algorithms = Vec::new();
     for name in &args.algorithms {
-        algorithms.push(name.parse::<Algorithm>().map_err(|e| e.to_string())?);
+        let algorithm = name.parse::<Algorithm>();
+        let wrong = |error| Failure::with(Code::CommandLine, format!("{error}"));
+        algorithms.push(algorithm.map_err(wrong)?);
     }
     if algorithms.is_empty() {
         algorithms = Algorithm::all().collect();
@@ -212,8 +216,10 @@ fn measure(plan: &Plan) -> Vec<Point> {
 }
 
 /// Writes both files, each atomically.
-fn write(path: &Path, profile: &Profile, points: &[Point]) -> Result<(), String> {
-    let failed = |at: &Path, e: std::io::Error| format!("{}: {e}", at.display());
+fn write(path: &Path, profile: &Profile, points: &[Point]) -> Result<(), Failure> {
+    let failed = |at: &Path, e: std::io::Error| {
+        Failure::with(Code::Output, format!("{}: {e}", at.display()))
+    };
     let csv = curves::write(points, &profile.date, &profile.machine.cpu)?;
     for (at, text) in [
         (curves::path_beside(path), csv),

@@ -3,6 +3,7 @@
 //! Both ends poll, like an engine whose application waits. The remote end is a thread of this
 //! process, or a `marline tune --serve` on another host.
 
+use crate::outcome::Failure;
 use marline_codes::Code;
 use marline_engine::profile::RailFigures;
 use marline_rails::{
@@ -206,20 +207,21 @@ impl Probe {
         found
     }
 
-    fn lost(&mut self) -> Result<(), String> {
+    fn lost(&mut self) -> Result<(), Failure> {
         self.losses += 1;
         if self.losses < LOSSES_MAX {
             return Ok(());
         }
         let to = show_addr(&self.to);
-        Err(format!(
+        let text = format!(
             "{to} does not answer, or too many packets are lost: is `marline tune --serve` running \
              there?"
-        ))
+        );
+        Err(Failure::with(Code::NoAnswer, text))
     }
 
     /// Half a round trip of a small packet, in nanoseconds.
-    fn latency(&mut self, rounds: usize) -> Result<f64, String> {
+    fn latency(&mut self, rounds: usize) -> Result<f64, Failure> {
         let mut samples = Vec::new();
         let mut number = 0;
         while samples.len() < rounds.max(1) {
@@ -235,7 +237,7 @@ impl Probe {
     }
 
     /// Nanoseconds per small packet sent in succession.
-    fn gap(&mut self, rounds: usize) -> Result<f64, String> {
+    fn gap(&mut self, rounds: usize) -> Result<f64, Failure> {
         let mut samples = Vec::new();
         while samples.len() < rounds.max(1) {
             let start = Instant::now();
@@ -252,7 +254,7 @@ impl Probe {
     }
 
     /// Streams super-packets under a window; returns bytes per nanosecond.
-    fn rate(&mut self, time: Duration) -> Result<f64, String> {
+    fn rate(&mut self, time: Duration) -> Result<f64, Failure> {
         loop {
             match self.stream(time)? {
                 Some(rate) => return Ok(rate),
@@ -262,7 +264,7 @@ impl Probe {
     }
 
     /// Sends a stream and measures it; `None` if a packet was lost.
-    fn stream(&mut self, time: Duration) -> Result<Option<f64>, String> {
+    fn stream(&mut self, time: Duration) -> Result<Option<f64>, Failure> {
         // The remote end resets its count at an echo.
         self.end.send(&self.to, ECHO, u64::MAX, SMALL, SMALL)?;
         if self.wait(|n| n == u64::MAX).is_none() {
@@ -299,8 +301,8 @@ fn end_of(addr: &RailAddr) -> Option<SocketAddr> {
     UdpAddr::of(addr).map(|udp| SocketAddr::new(udp.ip, udp.port))
 }
 
-fn choose(name: &str) -> Result<InterfaceChoice, String> {
-    let bad = |why| format!("--rail {name}: {why}");
+fn choose(name: &str) -> Result<InterfaceChoice, Failure> {
+    let bad = |why: String| Failure::with(Code::NoRail, format!("--rail {name}: {why}"));
     let choices = choose_interfaces(&[name.to_owned()]).map_err(bad)?;
     let first = choices.into_iter().next();
     first.ok_or_else(|| bad("no such interface".to_owned()))
@@ -311,7 +313,7 @@ pub fn measure(
     interface: &str,
     to: Option<SocketAddr>,
     effort: &Effort,
-) -> Result<RailFigures, String> {
+) -> Result<RailFigures, Failure> {
     let choice = choose(interface)?;
     let end = End::open(&choice, 0)?;
     let what = match to {
@@ -345,7 +347,7 @@ pub fn measure(
 }
 
 /// Answers measurements of other hosts until killed.
-pub fn serve(interface: &str, port: u16) -> Result<(), String> {
+pub fn serve(interface: &str, port: u16) -> Result<(), Failure> {
     let choice = choose(interface)?;
     let mut end = End::open(&choice, port)?;
     let local = end.tx.local_addr();
@@ -401,12 +403,12 @@ mod tests {
         };
         let error = measure("lo", Some(to), &effort).unwrap_err();
         assert!(
-            error.contains(&to.to_string()) && error.contains("--serve"),
-            "{error}"
+            error.text().contains(&to.to_string()) && error.text().contains("--serve"),
+            "{error:?}"
         );
         let error = measure("nosuch7", None, &effort).unwrap_err();
         let start = "--rail nosuch7: no interface or address here matches nosuch7; there is ";
-        assert!(error.starts_with(start), "{error}");
+        assert!(error.text().starts_with(start), "{error:?}");
     }
 
     #[test]

@@ -52,9 +52,17 @@ fn each_refusal_of_a_job_ends_with_its_code() {
             Code::Contradiction,
         ),
         (marline(&dir.0), Code::MpiUnusable),
-        (marline(&dir.0), Code::StatisticsUnreadable),
-        (marline(&dir.0), Code::Lab),
+        (marline(&dir.0), Code::NoStatistics),
+        (marline(&dir.0), Code::NoLab),
         (marline(&dir.0), Code::CommandLine),
+        (marline(&dir.0), Code::Namespaces),
+        (marline(&dir.0), Code::ToolMissing),
+        (marline(&dir.0), Code::MpiUnusable),
+        (marline(&dir.0), Code::ProfileUnusable),
+        (marline(&dir.0), Code::CommandLine),
+        (marline(&dir.0), Code::NoRail),
+        (marline(&dir.0), Code::NoAnswer),
+        (marline(&dir.0), Code::Output),
     ];
     cases[0].0.env("FI_MARLINE_RIALS", "eth0");
     cases[1].0.env("MARLINE_PROVIDER_DIR", &nowhere);
@@ -63,6 +71,25 @@ fn each_refusal_of_a_job_ends_with_its_code() {
     cases[5].0.arg("stats").arg(&dir.0);
     cases[6].0.args(["lab", "status"]);
     cases[7].0.args(["run", "--no-such-option"]);
+    // A system that refuses namespaces, and one without tools.
+    let (refuses, empty) = (dir.0.join("refuses"), dir.0.join("empty"));
+    for tools in [&refuses, &empty] {
+        std::fs::create_dir(tools).unwrap();
+    }
+    let unshare = "#!/bin/sh\necho 'unshare: Operation not permitted' >&2; exit 1\n";
+    write_script(&refuses.join("unshare"), unshare);
+    for (case, tools) in [(8, &refuses), (9, &empty)] {
+        cases[case].0.args(["lab", "up"]).env("PATH", tools);
+    }
+    cases[10].0.arg("demo").env("PATH", &empty);
+    let profile = nowhere.join("profile");
+    cases[11].0.args(["tune", "--show", "-o"]).arg(&profile);
+    cases[12].0.args(["tune", "--algorithms", "md5"]);
+    cases[13].0.args(["tune", "--rail", "nothing0"]);
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = silent.local_addr().unwrap().to_string();
+    cases[14].0.args(["tune", "--quick", "--to", &to]);
+    cases[15].0.args(["tune", "-o"]).arg(&dir.0);
     for (command, code) in &mut cases {
         let said = fail(command);
         assert!(said.ends_with(&format!(" [{code}]\n")), "{code}: {said}");

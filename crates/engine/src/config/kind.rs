@@ -5,6 +5,7 @@ use crate::config::checksum_choice::ChecksumChoice;
 use crate::config::experiments::scheme::MulticastScheme;
 use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::ports::PortRange;
+use crate::config::verbs_marks::{partitions, GidIndex};
 use crate::config::workers::Workers;
 
 /// The syntax of a setting's value.
@@ -34,6 +35,10 @@ pub enum Kind {
     Ports,
     /// [`Workers`].
     Workers,
+    /// A [`GidIndex`].
+    GidIndex,
+    /// A [`marline_rails::Partition`].
+    Partition,
     /// A whole number within bounds.
     Number {
         /// Smallest value allowed.
@@ -76,6 +81,8 @@ impl Kind {
             Kind::Scheme => MulticastScheme::names(),
             Kind::Ports => PortRange::allowed(),
             Kind::Workers => Workers::allowed(),
+            Kind::GidIndex => GidIndex::allowed(),
+            Kind::Partition => partitions(),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bytes { min, max } => {
                 format!("bytes from {min} to {max}{SUFFIXES}")

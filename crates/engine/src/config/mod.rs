@@ -14,4 +14,5 @@ pub mod secret;
 pub mod settings;
 mod unknown;
 mod value;
+pub mod verbs_marks;
 pub mod workers;

@@ -14,7 +14,9 @@ use crate::config::ports::PortRange;
 use crate::config::secret::SecretText;
 pub use crate::config::secret::CARRIED_BY_OPEN_MPI;
 use crate::config::value::Value;
+use crate::config::verbs_marks::GidIndex;
 use crate::config::workers::Workers;
+use marline_rails::Partition;
 use marline_wire::{Versions, BLOCK_BYTES};
 
 pub use crate::config::document::document;
@@ -74,7 +76,7 @@ macro_rules! settings {
         pub struct Settings {
             $($(#[doc = $doc])+ pub $name: $type,)*
             /// Bit `n` is set when row `n` of [`TABLE`] was given by the user.
-            pub given: u64,
+            pub given: u128,
         }
 
         /// All settings.
@@ -230,6 +232,15 @@ settings! {
     /// Rails per port of InfiniBand or RoCE (`rc:`, `uc:`, `ud:`): rc:mlx5_0, rc:mlx5_0/2 and so
     /// on, each with memory and queue pairs of its own, which switches may route differently.
     verbs_paths: usize = "1", Kind::Number { min: 1, max: 8 };
+    /// Traffic class of packets of InfiniBand and RoCE: the TOS of RoCE version 2, four times a
+    /// DSCP.
+    verbs_traffic_class: u8 = "0", Kind::Number { min: 0, max: 255 };
+    /// Service level of packets of InfiniBand; of RoCE a priority, where adapters map it.
+    verbs_service_level: u8 = "0", Kind::Number { min: 0, max: 15 };
+    /// Place of the GID (source address) in a RoCE port's table; auto prefers version 2 and IPv4.
+    verbs_gid_index: GidIndex = "auto", Kind::GidIndex;
+    /// Partition of InfiniBand and RoCE rails, the same in all processes of a job.
+    verbs_pkey: Partition = "0", Kind::Partition;
     /// Write long messages (up to 1 MiB, with checksums) from registered buffers, in growing
     /// chunks, into registered buffers of the receiver (`rc:`, `uc:`), instead of registering the
     /// program's memory for each message.
@@ -377,7 +388,7 @@ impl Settings {
 const RAIL_TIMEOUT_MS: u64 = 5_000;
 
 /// Bit of a setting in [`Settings::given`].
-fn bit(name: &str) -> u64 {
+fn bit(name: &str) -> u128 {
     let row = TABLE.iter().position(|row| row.name == name);
     row.map_or(0, |n| 1 << n)
 }

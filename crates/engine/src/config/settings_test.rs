@@ -17,7 +17,7 @@ fn defaults_parse_and_print() {
     assert!(settings
         .show()
         .contains("FI_MARLINE_TICK_MS=10 (default)\n"));
-    assert!(TABLE.len() <= 64, "`given` has 64 bits");
+    assert!(TABLE.len() <= 128, "`given` has 128 bits");
 }
 
 #[test]
@@ -91,6 +91,10 @@ fn malformed_values_are_refused_by_name() {
         ("mtu", "547"),
         ("mtu", "64001"),
         ("mtu", "1500é"),
+        ("verbs_traffic_class", "256"),
+        ("verbs_service_level", "16"),
+        ("verbs_gid_index", "best"),
+        ("verbs_pkey", "0x8000"),
     ] {
         let error = with(name, value).unwrap_err();
         assert!(

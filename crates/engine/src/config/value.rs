@@ -7,7 +7,9 @@ use crate::config::experiments::scheme::MulticastScheme;
 use crate::config::kind::Kind;
 use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::ports::PortRange;
+use crate::config::verbs_marks::{parse_partition, show_partition, GidIndex};
 use crate::config::workers::Workers;
+use marline_rails::Partition;
 
 const SWITCH: &[(&str, bool)] = &[
     ("on", true),
@@ -88,6 +90,24 @@ impl Value for PortRange {
     }
     fn to_text(&self) -> String {
         self.text()
+    }
+}
+
+impl Value for GidIndex {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        GidIndex::parse(text)
+    }
+    fn to_text(&self) -> String {
+        self.text()
+    }
+}
+
+impl Value for Partition {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        parse_partition(text)
+    }
+    fn to_text(&self) -> String {
+        show_partition(self)
     }
 }
 

@@ -48,7 +48,7 @@ impl Connection {
         let queues = [&shared.send_queue, &shared.receive_queue];
         let receives = Some(&connections.receives);
         let pair = QueuePair::new(&shared.domain, kind, queues, receives, sizes)?;
-        pair.begin(shared.port.number, 0, 0)?;
+        pair.begin(shared.port.number, shared.port.pkey_index, 0)?;
         let depth = CONNECTION_SENDS.min(shared.port.device.queue_max);
         Ok(Connection {
             pair,

@@ -41,7 +41,7 @@ impl Flow {
         if pair.inline_max < shared.datagrams.inline_max {
             return Err(libc::ENOMEM); // callers use the rail's inline limit
         }
-        pair.begin(shared.port.number, 0, shared.qkey)?;
+        pair.begin(shared.port.number, shared.port.pkey_index, shared.qkey)?;
         pair.ready()?;
         let depth = FLOW_SENDS.min(shared.port.device.queue_max);
         Ok(Flow {

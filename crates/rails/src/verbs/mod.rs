@@ -15,6 +15,7 @@ mod handshake;
 mod handshakes;
 mod held;
 pub mod immediate;
+mod marks;
 mod port;
 mod proof;
 mod queue_pairs;
@@ -27,6 +28,7 @@ mod ud_multicast;
 mod writes;
 
 pub(crate) use addr::{same_host, same_network, show, with_port};
+pub use marks::{Marks, Partition};
 pub use port::verbs_ports;
 pub(crate) use port::{choose, complaint};
 pub use rx::VerbsRx;
@@ -68,7 +70,8 @@ impl VerbsRail {
     ) -> Result<VerbsRail, String> {
         let name = format!("{kind}:{port}");
         let transport = transport(kind).ok_or_else(|| format!("rail {name}: no such kind"))?;
-        let mut port = Port::open(port).map_err(|why| format!("rail {name}: {why}"))?;
+        let mut port =
+            Port::open(port, config.marks).map_err(|why| format!("rail {name}: {why}"))?;
         port.groups_on = port.groups_on.filter(|_| at == 0);
         VerbsRail::on(port, transport, config).map_err(|(step, errno)| {
             let hint = match (step, errno) {

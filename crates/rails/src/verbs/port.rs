@@ -1,7 +1,8 @@
 //! The ports of verbs devices, and the identity (GID or LID) by which a rail uses a port.
 
 use super::addr::Node;
-use crate::sys::verbs::{device_names, PortAttr, VerbsDevice};
+use super::marks::Marks;
+use crate::sys::verbs::{device_names, Path, PortAttr, VerbsDevice};
 use crate::sys::{interfaces, InterfaceAddr};
 use crate::InterfaceChoice;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,7 +25,13 @@ pub(super) struct Port {
     /// The network interface on which IP multicast groups are joined; `None` on InfiniBand and RoCE
     /// version 1.
     pub(super) groups_on: Option<String>,
+    /// The place of the rail's P_Key in the port's table.
+    pub(super) pkey_index: u16,
+    marks: Marks,
 }
+
+/// Hop limit of packets to a peer.
+const HOPS: u8 = 64;
 
 /// A port that exists, with its unambiguous name.
 struct Found {
@@ -54,7 +61,14 @@ impl Found {
     }
 
     fn identity(&self) -> Result<Identity, String> {
-        identity(&self.device, &self.device_name, self.number, &self.attr)
+        let any = Marks::default();
+        identity(
+            &self.device,
+            &self.device_name,
+            self.number,
+            &self.attr,
+            any,
+        )
     }
 
     /// Returns whether the port is active and has an address.
@@ -207,8 +221,8 @@ pub fn verbs_ports() -> Result<Vec<String>, String> {
 }
 
 /// The reason, for people, why a port that [`choose`] returned cannot carry packets at present.
-pub(crate) fn complaint(name: &str) -> Option<String> {
-    match Port::open(name) {
+pub(crate) fn complaint(name: &str, marks: Marks) -> Option<String> {
+    match Port::open(name, marks) {
         Ok(port) if port.attr.active() => None,
         Ok(_) => Some("its port is down".to_owned()),
         Err(why) => Some(why),
@@ -228,7 +242,7 @@ pub(super) enum Itself {
 
 impl Port {
     /// Opens a port by a name that [`choose`] returned; the error says what to do.
-    pub(super) fn open(name: &str) -> Result<Port, String> {
+    pub(super) fn open(name: &str, marks: Marks) -> Result<Port, String> {
         let (name, number) = match name.split_once(':') {
             Some((device, port)) => (device.to_owned(), port.parse().unwrap_or(0)),
             None => (name.to_owned(), 1),
@@ -237,7 +251,8 @@ impl Port {
         let attr = device
             .port(number)
             .map_err(|e| format!("port {number}: {}", crate::sys::errno_text(e)))?;
-        let (gid_index, gid, node) = identity(&device, &name, number, &attr)?;
+        let (gid_index, gid, node) = identity(&device, &name, number, &attr, marks)?;
+        let (pkey_index, _) = marks.partition.find(&pkeys(&device, number, &attr))?;
         let version_2 = attr.ethernet() && is_version_2(&name, number, gid_index);
         let groups_on = version_2
             .then(|| interface_of(&name, number, gid_index))
@@ -252,6 +267,8 @@ impl Port {
             node,
             version_2,
             groups_on,
+            pkey_index,
+            marks,
         })
     }
 
@@ -260,12 +277,26 @@ impl Port {
         self.gid_index.load(Relaxed)
     }
 
+    /// The path to a port with this GID or LID.
+    pub(super) fn path(&self, gid: Option<[u8; 16]>, lid: u16) -> Path {
+        Path {
+            port: self.number,
+            gid_index: self.gid_index(),
+            gid,
+            lid,
+            hops: HOPS,
+            flow: 0,
+            traffic_class: self.marks.traffic_class,
+            service_level: self.marks.service_level,
+        }
+    }
+
     /// Compares the port's identity with the one in its address.
     pub(super) fn look(&self) -> Itself {
         let (device, number) = (&self.device, self.number);
         if let Node::Lid { prefix, lid, pkey } = self.node {
             let same = device.port(number).is_ok_and(|now| now.lid == lid)
-                && device.pkey(number, 0) == Some(pkey)
+                && device.pkey(number, self.pkey_index) == Some(pkey)
                 && device
                     .gid(number, 0)
                     .is_some_and(|gid| gid.starts_with(&prefix));
@@ -301,17 +332,23 @@ fn identity(
     name: &str,
     port: u8,
     attr: &PortAttr,
+    marks: Marks,
 ) -> Result<Identity, String> {
     match attr.ethernet() {
-        true => roce(device, name, port, attr),
-        false => infiniband(device, port, attr),
+        true => roce(device, name, port, attr, marks.gid_index),
+        false => infiniband(device, port, attr, marks),
     }
 }
 
 /// The identity of an InfiniBand port: its LID.
-fn infiniband(device: &VerbsDevice, port: u8, attr: &PortAttr) -> Result<Identity, String> {
+fn infiniband(
+    device: &VerbsDevice,
+    port: u8,
+    attr: &PortAttr,
+    marks: Marks,
+) -> Result<Identity, String> {
     let gid = device.gid(port, 0).ok_or("the port has no GID")?;
-    let pkey = device.pkey(port, 0).ok_or("the port has no P_Key")?;
+    let (_, pkey) = marks.partition.find(&pkeys(device, port, attr))?;
     if attr.lid == 0 {
         return Err(match attr.waits() || attr.active() {
             true => "the port has no LID yet: does a subnet manager run?".to_owned(),
@@ -327,20 +364,25 @@ fn infiniband(device: &VerbsDevice, port: u8, attr: &PortAttr) -> Result<Identit
     Ok((0, gid, node))
 }
 
-/// The best GID of a RoCE port: version 2 before version 1, because routers and ECMP handle it, and
-/// IPv4 first, because its subnet is known.
-fn roce(device: &VerbsDevice, name: &str, port: u8, attr: &PortAttr) -> Result<Identity, String> {
-    let mut best: Option<(u8, u8, [u8; 16])> = None;
-    for index in 0..table_len(attr) {
-        let Some(gid) = device.gid(port, index).filter(|gid| *gid != [0; 16]) else {
-            continue;
-        };
-        let rank = rank(&gid, is_version_2(name, port, index));
-        if best.is_none_or(|(least, ..)| rank < least) {
-            best = Some((rank, index, gid));
-        }
-    }
-    let (_, index, gid) = best.ok_or("the port has no GID: give its interface an address")?;
+/// The GID of a RoCE port: that at the wanted place, or else the best: version 2 before version 1,
+/// because routers and ECMP handle it, and IPv4 first, because its subnet is known.
+fn roce(
+    device: &VerbsDevice,
+    name: &str,
+    port: u8,
+    attr: &PortAttr,
+    wanted: Option<u8>,
+) -> Result<Identity, String> {
+    let gids: Vec<(u8, [u8; 16])> = (0..table_len(attr))
+        .filter_map(|index| Some((index, device.gid(port, index)?)))
+        .filter(|(_, gid)| *gid != [0; 16])
+        .collect();
+    let rank = |(index, gid): &&(u8, [u8; 16])| rank(gid, is_version_2(name, port, *index));
+    let found = match wanted {
+        Some(wanted) => gids.iter().find(|(index, _)| *index == wanted),
+        None => gids.iter().min_by_key(rank),
+    };
+    let &(index, gid) = found.ok_or_else(|| no_gid(wanted, &gids))?;
     let node = match Node::of_gid(gid, 0) {
         Node::V4 { ip, .. } => Node::V4 {
             ip,
@@ -349,6 +391,27 @@ fn roce(device: &VerbsDevice, name: &str, port: u8, attr: &PortAttr) -> Result<I
         node => node,
     };
     Ok((index, gid, node))
+}
+
+/// The error for a port without a GID, or without one at the wanted place.
+fn no_gid(wanted: Option<u8>, gids: &[(u8, [u8; 16])]) -> String {
+    match wanted.filter(|_| !gids.is_empty()) {
+        Some(wanted) => {
+            let shown = gids.iter();
+            let shown = shown.map(|(at, gid)| format!("{at}: {}", Node::of_gid(*gid, 0)));
+            let shown = shown.collect::<Vec<_>>().join(", ");
+            format!("the port has no GID {wanted} (FI_MARLINE_VERBS_GID_INDEX; it has {shown})")
+        }
+        None => "the port has no GID: give its interface an address".to_owned(),
+    }
+}
+
+/// The P_Keys of a port, by their place in its table.
+fn pkeys(device: &VerbsDevice, port: u8, attr: &PortAttr) -> Vec<(u16, u16)> {
+    let places = 0..attr.pkey_tbl_len.max(1);
+    places
+        .filter_map(|index| Some((index, device.pkey(port, index)?)))
+        .collect()
 }
 
 /// The number of GID table entries that are examined.

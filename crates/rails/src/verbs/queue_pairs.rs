@@ -45,8 +45,6 @@ const CONNECTIONS: usize = 150;
 /// Interval and maximum count of repetitions of an unanswered handshake message.
 const AGAIN: Duration = Duration::from_millis(20);
 const TRIES_MAX: u32 = 100;
-/// Hop limit of packets to a peer.
-const HOPS: u8 = 64;
 /// A connection younger than this is not renewed for silence.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 
@@ -582,13 +580,6 @@ impl VerbsLinks {
 
     fn path(&self, to: &VerbsAddr) -> Path {
         let (gid, lid) = to.node.gid_and_lid();
-        Path {
-            port: self.shared.port.number,
-            gid_index: self.shared.port.gid_index(),
-            gid,
-            lid,
-            hops: HOPS,
-            flow: 0,
-        }
+        self.shared.port.path(gid, lid)
     }
 }

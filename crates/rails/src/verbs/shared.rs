@@ -2,6 +2,7 @@
 
 use super::addr::VerbsAddr;
 use super::handshake::{Foreign, Handshake};
+use super::marks::Marks;
 use super::port::Port;
 use crate::sys::verbs::{
     AddressHandle, CompletionChannel, CompletionQueue, Domain, QueuePair, QueueSizes, QueueType,
@@ -61,6 +62,8 @@ pub struct VerbsConfig {
     /// With keys, datagrams have a Q_Key of the job, and connections are made with ends alone that
     /// prove the key.
     pub keys: Option<Arc<ConnectionKeys>>,
+    /// The part of a port that rails use, and the class of their packets.
+    pub marks: Marks,
 }
 
 /// The name of a link, and the index of an additional flow.
@@ -173,7 +176,7 @@ impl Shared {
         let datagrams = QueuePair::new(&domain, QueueType::Ud, queues, None, sizes)
             .map_err(step("ibv_create_qp"))?;
         datagrams
-            .begin(port.number, 0, qkey)
+            .begin(port.number, port.pkey_index, qkey)
             .map_err(step("ibv_modify_qp to INIT"))?;
         datagrams.ready().map_err(step("ibv_modify_qp to RTS"))?;
         let epoll = Epoll::new().map_err(step("epoll_create"))?;
@@ -224,7 +227,9 @@ impl Shared {
         let _posting = self.posting();
         self.datagrams.reset()?;
         self.life.fetch_add(1, Release);
-        self.datagrams.begin(self.port.number, 0, self.qkey)?;
+        let port = &self.port;
+        self.datagrams
+            .begin(port.number, port.pkey_index, self.qkey)?;
         self.datagrams.ready()
     }
 

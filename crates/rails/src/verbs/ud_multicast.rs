@@ -150,12 +150,8 @@ impl OwnGroup {
 /// is needed.
 fn handle(shared: &Arc<Shared>, gid: [u8; 16]) -> Result<AddressHandle, Errno> {
     let path = Path {
-        port: shared.port.number,
-        gid_index: shared.port.gid_index(),
-        gid: Some(gid),
-        lid: 0,
         hops: HOPS,
-        flow: 0,
+        ..shared.port.path(Some(gid), 0)
     };
     AddressHandle::new(&shared.domain, &path)
 }

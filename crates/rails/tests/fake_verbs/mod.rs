@@ -57,6 +57,18 @@ impl FakeVerbs {
         std::fs::rename(new, self.folder.join("ports")).unwrap();
     }
 
+    /// The marks that the devices were given since the last call, each once, in order.
+    #[allow(dead_code)] // not all tests ask
+    pub fn marks(&self) -> Vec<String> {
+        let file = self.folder.join("marks");
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let _ = std::fs::remove_file(file);
+        let mut marks: Vec<String> = text.lines().map(str::to_owned).collect();
+        marks.sort();
+        marks.dedup();
+        marks
+    }
+
     /// Makes the devices report an event, by its number in verbs, for a port or queue pair.
     pub fn tells(&self, event: u32, which: u32) {
         let events = self.folder.join("events");

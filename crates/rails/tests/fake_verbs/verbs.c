@@ -5,8 +5,10 @@
  * The folder STAND_IN has two files. `ports`, read at each query, has a line for each port:
  *     DEVICE PORT STATE LAYER LID PKEY INDEX GID
  * (numbers as in verbs; PKEY and GID in hexadecimal digits; a GID of zeros means none; a device
- * whose STATE is 0 cannot be opened; without the file there are no verbs). `events` grows by lines
- * `TYPE WHICH`, which all open devices report: WHICH is a port or a queue pair number. */
+ * whose STATE is 0 cannot be opened; without the file there are no verbs). Each port has the second
+ * P_Key 8005. `events` grows by lines `TYPE WHICH`, which all open devices report: WHICH is a port or a
+ * queue pair number. The fake writes a third file, `marks`: `pkey PLACE` for each queue pair, and
+ * `path CLASS LEVEL` for each address handle and each connection. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -63,12 +65,28 @@ static struct ibv_device devices[DEVICES];
 static struct pair *pairs[PAIRS];
 static unsigned made;
 
-static FILE *file(const char *name)
+static FILE *open_file(const char *name, const char *how)
 {
     char path[4096];
     const char *folder = getenv("STAND_IN");
     snprintf(path, sizeof(path), "%s/%s", folder ? folder : ".", name);
-    return fopen(path, "re");
+    return fopen(path, how);
+}
+
+static FILE *file(const char *name) { return open_file(name, "re"); }
+
+static void mark(const char *what, unsigned number, int also)
+{
+    FILE *marks = open_file("marks", "ae");
+    if (!marks)
+        return;
+    fprintf(marks, also < 0 ? "%s %u\n" : "%s %u %d\n", what, number, also);
+    fclose(marks);
+}
+
+static void mark_path(const struct ibv_ah_attr *attr)
+{
+    mark("path", attr->grh.traffic_class, attr->sl);
 }
 
 /* Calls `f` with each port until it returns nonzero. */
@@ -276,6 +294,7 @@ int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv
     attr->state = p.state;
     attr->active_mtu = attr->max_mtu = IBV_MTU_4096;
     attr->gid_tbl_len = GIDS;
+    attr->pkey_tbl_len = 2;
     attr->max_msg_sz = 1 << 30;
     attr->lid = p.lid;
     attr->qkey_viol_cntr = ((struct open_device *)context)->violations;
@@ -302,9 +321,10 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ib
 int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
 {
     struct port p = ask(context, port).found;
-    if (p.state == 0 || index != 0)
+    unsigned key = index == 0 ? p.pkey : 0x8005;
+    if (p.state == 0 || index > 1)
         return errno = EINVAL, -1;
-    *pkey = p.pkey >> 8 | (p.pkey & 0xff) << 8;
+    *pkey = key >> 8 | (key & 0xff) << 8;
     return 0;
 }
 
@@ -447,6 +467,10 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     pthread_mutex_lock(&lock);
     if (mask & IBV_QP_PORT)
         pair->port = attr->port_num;
+    if (mask & IBV_QP_PKEY_INDEX)
+        mark("pkey", attr->pkey_index, -1);
+    if (mask & IBV_QP_AV)
+        mark_path(&attr->ah_attr);
     if (mask & IBV_QP_DEST_QPN)
         pair->peer = attr->dest_qp_num;
     if (mask & IBV_QP_QKEY)
@@ -480,6 +504,7 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
         errno = EINVAL;
         return NULL;
     }
+    mark_path(attr);
     return calloc(1, sizeof(struct ibv_ah));
 }
 

@@ -209,7 +209,7 @@ impl VerbsDevice {
     }
 
     /// An entry of a port's P_Key table.
-    pub(crate) fn pkey(&self, port: u8, index: u8) -> Option<u16> {
+    pub(crate) fn pkey(&self, port: u8, index: u16) -> Option<u16> {
         let mut pkey = 0;
         let (context, index) = (self.context, c_int::from(index));
         // SAFETY: the context is open, and the key outlives the call.

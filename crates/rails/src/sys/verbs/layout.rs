@@ -309,7 +309,8 @@ pub(crate) struct PortAttr {
     pub(crate) max_msg_sz: u32,
     bad_pkey_cntr: u32,
     pub(super) qkey_viol_cntr: u32,
-    pkey_tbl_len: u16,
+    /// P_Keys in the port's table.
+    pub(crate) pkey_tbl_len: u16,
     /// Local identifier; 0 on RoCE.
     pub(crate) lid: u16,
     sm_lid: u16,
@@ -424,7 +425,7 @@ mod tests {
             };
             "ibv_port_attr", PortAttr {
                 state = "state", active_mtu = "active_mtu", gid_tbl_len = "gid_tbl_len",
-                max_msg_sz = "max_msg_sz", lid = "lid", active_width = "active_width",
+                max_msg_sz = "max_msg_sz", pkey_tbl_len = "pkey_tbl_len", lid = "lid", active_width = "active_width",
                 active_speed = "active_speed", link_layer = "link_layer"
             };
             "ibv_device_attr", DeviceAttr {

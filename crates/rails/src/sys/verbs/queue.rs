@@ -224,6 +224,10 @@ pub(crate) struct Path {
     pub(crate) hops: u8,
     /// Flow label, for ECMP; 0: the device may choose one.
     pub(crate) flow: u32,
+    /// Traffic class: TOS of RoCE version 2.
+    pub(crate) traffic_class: u8,
+    /// Service level.
+    pub(crate) service_level: u8,
 }
 
 /// The halves of a GID, as in the header's union.
@@ -236,6 +240,7 @@ impl Path {
     fn attr(&self) -> AhAttr {
         let mut attr = AhAttr {
             dlid: self.lid,
+            sl: self.service_level,
             port_num: self.port,
             ..AhAttr::default()
         };
@@ -244,6 +249,7 @@ impl Path {
             attr.sgid_index = self.gid_index;
             attr.hop_limit = self.hops;
             attr.flow_label = self.flow;
+            attr.traffic_class = self.traffic_class;
             attr.is_global = 1;
         }
         attr
