@@ -3,6 +3,7 @@
 use crate::base::blocks::BlockSet;
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Landing, PeerId, SendSpec};
+use crate::base::waits::WaitClock;
 use crate::state::advertisement::{Mask, PeerAdvertisement, Segments};
 use crate::state::matching::MatchedReceive;
 use alloc::boxed::Box;
@@ -49,6 +50,8 @@ pub struct SendXfer {
     pub first_at: u8,
     /// When the request left first.
     pub asked_ns: u64,
+    /// The message's wait, from its first chance to leave.
+    pub(crate) wait: WaitClock,
     /// The local rail whose rkey was advertised, and how many segments were advertised.
     pub(crate) advertised: Option<(u8, u16)>,
     /// Keys for writes. (Boxed: few messages have any, and this struct is moved for each short
@@ -144,6 +147,7 @@ pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind)
         first: 0,
         first_at: 0,
         asked_ns: 0,
+        wait: WaitClock::default(),
         advertised: None,
         keys: None,
     }
