@@ -18,6 +18,7 @@ mod report;
 mod run;
 mod schema;
 mod stats;
+mod table;
 mod tool;
 mod top;
 mod tune;
