@@ -118,7 +118,7 @@ test-old: deps eager programs
 	MARLINE_OLD_PROVIDER_DIR=$(CURDIR)/build/old-provider $(PYTEST) tests/e2e -m old
 
 # What is installed, and started by others than us: packages, launchers, batch systems.
-test-packages: build portable programs
+test-packages: eager portable programs
 	scripts/install-deps packages
 	$(PYTEST) tests/e2e -m packages
 

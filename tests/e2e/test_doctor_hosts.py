@@ -1,7 +1,6 @@
 """`marline doctor --hosts`: a healthy lab gives 0, and each single misconfiguration is named with its
 host and rail."""
 
-import json
 import os
 import re
 import subprocess
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 import lab as labs
+from schemas import assert_conforms
 
 RAILS = {"FI_MARLINE_RAILS": "rail0,rail1"}
 PORTS = {"FI_MARLINE_PORTS": "20000-20019"}
@@ -74,7 +74,7 @@ def test_a_healthy_lab_is_good(three):
     code, said = doctor(three, env=PORTS)
     assert code == 0 and "good: all 12 ways between 3 hosts carry" in said, said
     code, said = doctor(three, "--json")
-    found = json.loads(said)
+    found = assert_conforms("doctor", said)
     assert code == 0 and found["exit_status"] == 0, said
     assert [host["name"] for host in found["hosts"]] == ["h0", "h1", "h2"]
     assert len(found["paths"]) == 12
@@ -156,7 +156,11 @@ h2) {real} h2 -- "$@" | sed -u 's/"version":"[^"]*"/"version":"0.0.9 (wire 4)"/'
 esac
 """)
     launch.chmod(0o755)
-    code, said = doctor(three, hosts="h[0-2],away,bare,old", launch=f"{launch} {{host}}")
+    words = {"hosts": "h[0-2],away,bare,old", "launch": f"{launch} {{host}}"}
+    code, said = doctor(three, "--json", **words)
+    examined = {host["name"]: host["version"] for host in assert_conforms("doctor", said)["hosts"]}
+    assert examined["away"] is None and examined["h2"] == "0.0.9 (wire 4)", examined
+    code, said = doctor(three, **words)
     assert code == 2, said
     for word in (
         f"broken: away: cannot be reached by {launch}: ssh: connect to host away",

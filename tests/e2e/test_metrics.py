@@ -2,7 +2,9 @@
 tool, promtool, checks them, and the alerts that they raise."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import time
 from collections import defaultdict
@@ -11,6 +13,9 @@ import pytest
 
 import lab as labs
 from test_faults import assert_right, under_way
+from test_group_keys import attacked as group_attacked, four, stranger  # noqa: F401
+from test_multicast import assert_right as assert_multicast_right, survivors
+from test_strangers import KEY_OF_ANOTHER_JOB, attacked, three, with_key  # noqa: F401
 
 PROMTOOL = labs.MPI_DIR / "promtool"
 FILES = labs.ROOT / "packaging" / "prometheus"
@@ -109,9 +114,11 @@ def test_a_cut_rail_and_the_job_are_in_the_metrics(lab, stress, mpich, collector
     ended = collector.look()
     assert ended.value("marline_processes") == 0
     assert ended.value("marline_rail_downs_total", "h1", rail="rail1") == 2
-    for histogram in ("marline_message_size_bytes", "marline_outage_wait_seconds"):
+    for histogram in ("marline_message_size_bytes", "marline_message_wait_seconds", "marline_outage_wait_seconds"):
         everything = ended.value(histogram + "_count")
         assert everything > 0 and ended.value(histogram + "_bucket", le="+Inf") == everything
+    for kind in ("eager", "rendezvous"):
+        assert ended.value("marline_message_wait_seconds_count", kind=kind) > 0, ended.text
     assert ended.value("marline_peers_sent_bytes_total", "h0") > 0
     for page in collector.pages.iterdir():
         page.unlink()
@@ -214,16 +221,94 @@ def test_alerts_of_an_unprotected_job(lab, stress, mpich, collector, tmp_path):
 
 
 @pytest.mark.packages
-@pytest.mark.parametrize("alert, series, values", [
-    ("MarlinePeersDead", 'marline_process_peers_dead_total{host="n1"}', "0 0 1 1 1 1 1 1 1 1 1 1 1 1"),
-    ("MarlineAuthRefusals", 'marline_rail_replayed_total{host="n1",rail="eth0"}', "0 0 50 50 50 50 50 50 50 50 50 50 50 50"),
-    ("MarlineAuthRefusals", 'marline_rail_qkey_violations{host="n1",rail="eth0"}', "0 0 50 50 50 50 50 50 50 50 50 50 50 50"),
-    ("MarlineMetricsOld", 'node_textfile_mtime_seconds{file="/d/marline.prom"}', "0 60 -200 -200 -200 300 360 420 480 540 600 660 720 780"),
-])
-def test_alerts_of_counters(tmp_path, alert, series, values):
-    """Faults that need strangers, or a death, as series."""
-    inputs = {series: values}
-    if alert == "MarlineAuthRefusals":
-        for name in ("marline_rail_forged_total", "marline_rail_replayed_total"):
-            inputs.setdefault(f'{name}{{host="n1",rail="eth0"}}', "0x13")
-    assert_alerts(tmp_path, inputs, {1: {}, 3: {alert: 1}, 13: {}})
+def test_a_healthy_job_raises_no_alert(lab, stress, mpich, collector, tmp_path):
+    """From before its begin to after its end."""
+    scrapes = [collector.look()]
+    env = {"FI_MARLINE_STATS_DIR": collector.pages}
+    with under_way(lab, in_slurm(stress), mpich, "marline", env=env, n=4) as job:
+        scrapes += 3 * [collector.until(job, lambda now: now.value("marline_processes") == 4)]
+    assert_right(job.result)
+    scrapes += 3 * [collector.look()]
+    assert scrapes[-1].value("marline_peers_messages_sent_total") > 0
+    file = collector.file.stat()
+    series = by_minute(scrapes) | age(collector.file, [time.time() - file.st_mtime] * len(scrapes))
+    assert_alerts(tmp_path, series, dict.fromkeys(range(len(scrapes)), {}))
+
+
+def age(file, ages_s):
+    """The series of a file's time, of which these are the ages at each minute of promtool's clock."""
+    values = " ".join(str(60 * minute - seconds) for minute, seconds in enumerate(ages_s))
+    return {f'node_textfile_mtime_seconds{{file="{file}"}}': values}
+
+
+@pytest.mark.packages
+def test_metrics_that_are_not_written_any_more(collector, tmp_path):
+    collector.look()
+    fresh = time.time() - collector.file.stat().st_mtime
+    ages = 3 * [fresh] + [fresh + 60 * minutes for minutes in range(1, 9)] + [fresh]
+    assert_alerts(tmp_path, age(collector.file, ages), {2: {}, 6: {}, 8: {"MarlineMetricsOld": 1}, 11: {}})
+
+
+@pytest.mark.packages
+def test_alerts_of_a_dead_peer(lab, stress, mpich, collector, tmp_path):
+    """A rank is killed; the other one lives long enough to say so."""
+    words, env = survivors(mpich)
+    env |= {"FI_MARLINE_STATS_DIR": collector.pages, "FI_MARLINE_PEER_TIMEOUT_MS": 2000}
+
+    def outliving(*args):
+        return [*words, *stress(*args)]
+
+    with under_way(lab, outliving, mpich, "marline", env=env) as job:
+        scrapes = 3 * [collector.until(job, lambda now: now.value("marline_processes") == 2)]
+        ranks = job.descendants(f"^{mpich.program('stress')} ")
+        os.kill(max(ranks), signal.SIGKILL)
+    assert job.result.code != 0, job.result.tail()
+    dead = collector.look()
+    assert dead.value("marline_process_peers_dead_total") == 1, dead.text
+    scrapes += 12 * [dead]
+    assert_alerts(tmp_path, by_minute(scrapes), {2: {}, 3: {"MarlinePeersDead": 1}, 14: {}})
+
+
+@pytest.mark.packages
+def test_alerts_of_a_stranger(three, stress, mpich, tmp_path):
+    """It sends packets in the names of a rank, with the key of another job. A handful is no alert."""
+    with attacked(three, stress, mpich, tmp_path, with_key()) as it:
+        collector = Collector(it.folder / "stats", tmp_path / "marline.prom")
+        scrapes = 3 * [collector.until(it.job, lambda now: now.value("marline_processes") == 2)]
+
+        def knocks(count, wanted):
+            before = it.count("forged")
+            it.attack("hello", f"key={KEY_OF_ANOTHER_JOB}", f"count={count}")
+            it.counts("forged", before, wanted)
+            reached = it.count("forged")
+            forged = "marline_rail_forged_total"
+            return collector.until(it.job, lambda now: now.value(forged, "h1", rail="rail0") >= reached)
+
+        scrapes += 2 * [knocks(4, 2)]
+        scrapes += 12 * [knocks(60, 30)]
+    assert_right(it.job.result)
+    assert_alerts(tmp_path, by_minute(scrapes), {2: {}, 4: {}, 5: {"MarlineAuthRefusals": 1}, 16: {}})
+
+
+@pytest.mark.packages
+def test_alerts_of_packets_that_are_sent_again(four, mpich, tmp_path):
+    """A host that has joined the group of a job repeats its packets."""
+    name = "marline_rail_replayed_total"
+    with group_attacked(four, mpich, tmp_path, with_key()) as (job, _, recording):
+        collector = Collector(tmp_path / "stats", tmp_path / "marline.prom")
+        scrapes = 3 * [collector.look()]
+        stranger(four, "replay", f"recording={recording}", "count=60")
+        scrapes += 12 * [collector.until(job, lambda now: now.value(name, "h1") >= 30)]
+    assert_multicast_right(job.result)
+    refused = [value for (known, _), value in scrapes[-1].samples.items() if known == name and value > 10]
+    alerts = {"MarlineAuthRefusals": len(refused)}
+    assert_alerts(tmp_path, by_minute(scrapes), {2: {}, 3: alerts, 14: {}})
+
+
+@pytest.mark.packages
+def test_alerts_of_another_queue_key(tmp_path):
+    """Adapters count such datagrams: made-up series."""
+    labels = '{host="n1",rail="mlx5_0"}'
+    inputs = {f"marline_rail_{other}_total{labels}": "0x13" for other in ("forged", "replayed")}
+    inputs["marline_rail_qkey_violations" + labels] = "0 0" + 12 * " 50"
+    assert_alerts(tmp_path, inputs, {1: {}, 3: {"MarlineAuthRefusals": 1}, 13: {}})

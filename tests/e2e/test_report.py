@@ -100,6 +100,18 @@ COLUMNS = ["bytes_sent", "bytes_received", "packets_sent", "lost", "resent", "re
            "failovers"]
 
 
+def assert_has_waits(job, page):
+    """The page has the classes of waits, and the sentence of the longest wait, which is in the last class."""
+    bounds = [wait["up_to_ns"] or float("inf") for wait in job["waits"]]
+    counts = [[wait["eager"], wait["rendezvous"]] for wait in job["waits"]]
+    used = [n for n, both in enumerate(counts) if any(both)]
+    assert used, job
+    shown = [row[1:] for row in page.rows if row and re.match("up to .*s$|longer", str(row[0]))]
+    assert shown == counts[used[0]:used[-1] + 1], (shown, counts)
+    assert [0, *bounds][used[-1]] < job["message_wait_max_ns"] <= bounds[used[-1]], job
+    assert any(text.startswith("the longest wait of any message was ") for text in page.findings), page.findings
+
+
 def assert_same_numbers(folder, page):
     """Page, JSON and `marline stats` have the same numbers."""
     [job] = assert_conforms("report", report(folder, "--json"))["jobs"]
@@ -125,6 +137,7 @@ def assert_same_numbers(folder, page):
     between = job["between_hosts"]
     assert sum(map(sum, between["bytes"])) + between["bytes_elsewhere"] == job["bytes_sent"], between
     assert sum(talker["bytes"] for talker in job["talkers"]) == job["bytes_sent"], job["talkers"]
+    assert_has_waits(job, page)
     [version] = job["versions"]
     assert version["processes"] == job["processes"] and "(wire " in version["text"], version
     assert any(one["text"].startswith("FI_MARLINE_STATS_DIR=") for one in job["settings"]), job["settings"]

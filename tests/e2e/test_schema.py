@@ -34,3 +34,17 @@ def test_outputs_conform_to_their_schemas(stress, mpich, tmp_path):
         assert job["job"], job
     with pytest.raises(jsonschema.ValidationError):
         assert_conforms("events", output("stats"))
+
+
+def test_the_doctor_of_one_host_conforms_to_its_schema():
+    def doctor(env):
+        words = [str(labs.MARLINE), "doctor", "--json"]
+        done = subprocess.run(words, env=labs.clean_env(env), capture_output=True, text=True, timeout=60)
+        found = assert_conforms("doctor", done.stdout)
+        assert done.returncode == found["exit_status"] and not done.stderr, (done.returncode, done.stderr)
+        assert found["hosts"] == found["paths"] == []
+        return found
+
+    assert doctor({})["exit_status"] in (0, 1, 2)
+    found = doctor({"FI_MARLINE_RAILS": "not-here"})
+    assert found["exit_status"] == 2 and found["findings"][0]["severity"] == "broken", found

@@ -19,6 +19,7 @@ mod report;
 mod run;
 mod schema;
 mod stats;
+mod table;
 mod tool;
 mod top;
 mod tune;

@@ -1,5 +1,6 @@
 //! `marline schema`: the JSON schema of an output, made from the types that the output is made of.
 
+use crate::doctor::Examined;
 use crate::outcome::Uncoded;
 use crate::report::data::Report;
 use crate::run::summary::Ended;
@@ -26,6 +27,7 @@ enum Output {
     Follow,
     Report,
     Top,
+    Doctor,
 }
 
 /// Prints the schema.
@@ -44,6 +46,7 @@ fn schema(output: Output) -> Schema {
         Output::Follow => of::<Followed>(),
         Output::Report => of::<Report>(),
         Output::Top => of::<Snapshot>(),
+        Output::Doctor => of::<Examined<'static>>(),
     }
 }
 

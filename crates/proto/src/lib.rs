@@ -43,6 +43,7 @@ pub use base::types::{
     Payload, PeerId, PutEnd, RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck,
     WrittenSum,
 };
+pub use base::waits::{Waits, WAIT_CLASSES};
 pub use incoming::matched::Peeked;
 pub use message::rpc::RPC_MAX;
 pub use node::{Held, Node};

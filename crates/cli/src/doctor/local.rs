@@ -74,7 +74,7 @@ pub fn findings(named: &str) -> Vec<Finding> {
     all.extend(subnets::on_one_host(&interfaces, &subnets::kernel));
     all.extend(bonds::findings(&interfaces));
     all.extend(Limits::read().findings());
-    all.extend(roce::findings("/sys/class/infiniband".as_ref()));
+    all.extend(roce::Places::here().findings());
     all.extend(library());
     all
 }

@@ -1,6 +1,7 @@
 //! The words between the coordinator and the agents on the hosts: one JSON object a line.
 
 use super::finding::Finding;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
@@ -110,7 +111,7 @@ pub struct Opened {
 }
 
 /// A rail over IP.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HostRail {
     /// The interface.
     pub name: String,
@@ -126,16 +127,16 @@ pub struct HostRail {
     pub down: Option<String>,
     /// The UDP socket; none on a rail that is down.
     pub udp: Option<SocketAddr>,
-    /// See [`Target::any_port`].
+    /// Its UDP socket outside of the range of ports, where there is a range.
     pub any_port: Option<SocketAddr>,
-    /// See [`Target::tcp`].
+    /// Its TCP listener.
     pub tcp: Option<SocketAddr>,
     /// Packets go to the doctor's multicast group.
     pub multicast: bool,
 }
 
 /// The result of a connection by TCP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tcp {
     /// Not tried.

@@ -8,6 +8,7 @@ mod agent;
 mod bonds;
 mod connect;
 mod coordinate;
+mod dcb;
 mod endpoint;
 mod facts;
 mod finding;
@@ -30,6 +31,7 @@ mod subnets;
 
 use finding::{arrange, exit_status};
 use marline_engine::settings::Settings;
+pub use show::Examined;
 
 /// The end of `marline doctor --help`.
 pub const AFTER_HELP: &str = "\

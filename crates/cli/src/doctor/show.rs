@@ -3,74 +3,82 @@
 use super::facts::{Cluster, Host, Path};
 use super::finding::{exit_status, text as of_findings, Finding};
 use super::messages::{HostRail, Tcp};
+use crate::table::table;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The result on this host.
-#[derive(Serialize)]
-struct Local<'a> {
+/// The result: on this host, or on several.
+#[derive(Serialize, JsonSchema)]
+pub struct Examined<'a> {
+    /// The command's version.
     version: &'static str,
+    /// The exit status: 0 good, 1 warnings, 2 broken.
     exit_status: u8,
+    /// The findings, the heaviest first.
     findings: &'a [Finding],
-}
-
-/// The result on several hosts.
-#[derive(Serialize)]
-struct Several<'a> {
-    version: &'static str,
-    exit_status: u8,
-    findings: &'a [Finding],
+    /// The hosts of `--hosts` or `--slurm`.
     hosts: Vec<HostRow<'a>>,
+    /// Ways between their rails, each direction apart.
     paths: Vec<PathRow>,
 }
 
-#[derive(Serialize)]
+/// A host.
+#[derive(Serialize, JsonSchema)]
 struct HostRow<'a> {
+    /// Name in the list.
     name: &'a str,
-    /// `null`: it could not be examined.
+    /// Its command's version; null: it could not be examined.
     version: Option<&'a str>,
+    /// Its version of the wire protocol.
     wire: Option<u8>,
+    /// Its clock minus that of the examining host, in nanoseconds.
     clock_ns: Option<i64>,
+    /// The error of that at most.
     clock_error_ns: Option<u64>,
+    /// Its rails over IP.
     rails: &'a [HostRail],
 }
 
-#[derive(Serialize)]
+/// A way from a rail to one of another host.
+#[derive(Serialize, JsonSchema)]
 struct PathRow {
+    /// The sender: host and rail.
     from: String,
+    /// The receiver: host and rail.
     to: String,
+    /// True if packets pass.
     carries: bool,
+    /// The result of a connection by TCP.
     tcp: Tcp,
+    /// True if packets pass by multicast; null: not tried.
     multicast: Option<bool>,
+    /// Packets that were lost, of some hundred.
     loss_percent: Option<f64>,
+    /// Bytes of the largest IP packet that passes.
     mtu: Option<u16>,
+    /// Least round trip in microseconds.
     rtt_min_us: Option<f64>,
+    /// Median round trip in microseconds.
     rtt_median_us: Option<f64>,
-    /// Of a short burst: approximate.
+    /// Rate of a short burst by TCP: approximate.
     mbit_per_s: Option<f64>,
 }
 
 /// The findings on this host as JSON.
 pub fn local_json(findings: &[Finding]) -> Result<String, String> {
-    to_json(&Local {
-        version: marline_version::TEXT,
-        exit_status: exit_status(findings),
-        findings,
-    })
+    json(&Cluster::default(), findings)
 }
 
 /// All facts and findings as JSON.
 pub fn json(cluster: &Cluster, findings: &[Finding]) -> Result<String, String> {
-    to_json(&Several {
+    let examined = Examined {
         version: marline_version::TEXT,
         exit_status: exit_status(findings),
         findings,
         hosts: cluster.hosts.iter().map(host_row).collect(),
         paths: cluster.paths.iter().map(|p| path_row(cluster, p)).collect(),
-    })
-}
-
-fn to_json(value: &impl Serialize) -> Result<String, String> {
-    let json = serde_json::to_string_pretty(value).map_err(|e| format!("--json: {e}"))?;
+    };
+    let json = serde_json::to_string_pretty(&examined).map_err(|e| format!("--json: {e}"))?;
     Ok(json + "\n")
 }
 
@@ -108,26 +116,10 @@ pub fn text(cluster: &Cluster, findings: &[Finding]) -> String {
     if cluster.paths.is_empty() {
         return out;
     }
-    let rows: Vec<[String; 7]> = cluster.paths.iter().map(|p| columns(cluster, p)).collect();
-    let heads = ["from", "to", "MTU", "loss", "RTT min", "median", "about"].map(str::to_owned);
-    let width = |at: usize| {
-        let lengths = rows
-            .iter()
-            .chain([&heads])
-            .map(|row| row[at].chars().count());
-        lengths.max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..heads.len()).map(width).collect();
+    let heads = ["from", "to", "MTU", "loss", "RTT min", "median", "about"];
+    let rows = cluster.paths.iter().map(|p| columns(cluster, p));
     out += "\n";
-    for row in std::iter::once(&heads).chain(&rows) {
-        let cell = |(at, text): (usize, &String)| match at {
-            0 | 1 => format!("{text:<width$}", width = widths[at]),
-            _ => format!("{text:>width$}", width = widths[at]),
-        };
-        let cells: Vec<String> = row.iter().enumerate().map(cell).collect();
-        out += &format!("{}\n", cells.join("  "));
-    }
-    out
+    out + &table(&heads, (2, 2), rows)
 }
 
 /// The columns of a way.

@@ -1,7 +1,7 @@
 //! Collects the facts of a job from its statistics pages.
 
 use super::common::{common, Ends, Known};
-use super::data::{Dead, End, Facts, Outage, Pair, Paths, Protection, Rail, Size};
+use super::data::{Dead, End, Facts, Outage, Pair, Paths, Protection, Rail, Size, Wait};
 use super::given::{settings, versions};
 use super::traffic::{bandwidth, matrix, talkers};
 use crate::json::verdict;
@@ -14,6 +14,7 @@ use marline_engine::stats::events::{Event, Kind, Reason};
 use marline_engine::stats::outages::{self, by_endpoint, by_place, rail_name};
 use marline_engine::stats::rows::{JobPage, PathRow, PathState, PeerRow, PeerState};
 use marline_engine::stats::summary::{RailSummary, Summary};
+use marline_engine::stats::waits::{ProcessWaits, Waits, WAIT_CLASSES};
 use marline_engine::stats::ProcessCounters;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,8 @@ pub fn facts(job: &Job) -> Facts {
         messages_sent: s.peers.messages_sent,
         bytes_sent: s.peers.bytes_sent,
         sizes: sizes(&s.process),
+        waits: waits(&s.waits),
+        message_wait_max_ns: s.process.message_wait_max_ns,
         ack_wait_max_ns: s.process.ack_wait_max_ns,
         rails: rails(&pages),
         outages: s.outages.iter().map(outage).collect(),
@@ -90,6 +93,16 @@ fn sizes(p: &ProcessCounters) -> Vec<Size> {
         messages,
     };
     classes.map(size).into()
+}
+
+/// The classes of waits.
+fn waits(of: &ProcessWaits) -> Vec<Wait> {
+    let class = |class| Wait {
+        up_to_ns: Waits::bound_ns(class),
+        eager: of.eager.0[class],
+        rendezvous: of.rendezvous.0[class],
+    };
+    (0..WAIT_CLASSES).map(class).collect()
 }
 
 /// The rails of each host.

@@ -55,6 +55,10 @@ pub struct Facts {
     pub bytes_sent: u64,
     /// Messages sent, by size.
     pub sizes: Vec<Size>,
+    /// Messages delivered, by the time from the first chance to leave to the last ack.
+    pub waits: Vec<Wait>,
+    /// Longest of these waits.
+    pub message_wait_max_ns: u64,
     /// Longest time from a packet's departure to its ack.
     pub ack_wait_max_ns: u64,
     /// Rails by host and name.
@@ -103,6 +107,24 @@ pub struct Size {
     pub up_to_bytes: Option<u64>,
     /// Messages sent.
     pub messages: u64,
+}
+
+/// A class of waits.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct Wait {
+    /// Longest wait of the class in nanoseconds; `None`: no limit.
+    pub up_to_ns: Option<u64>,
+    /// Messages sent eagerly.
+    pub eager: u64,
+    /// Messages sent after a grant; the time without a receive is not counted.
+    pub rendezvous: u64,
+}
+
+impl Wait {
+    /// Messages of the class.
+    pub fn messages(&self) -> u64 {
+        self.eager.saturating_add(self.rendezvous)
+    }
 }
 
 /// A rail of a host, of all its processes.

@@ -2,8 +2,8 @@
 //! look at.
 
 use super::checks::checks;
-use super::data::{Dead, End, Facts, Finding, Outage, Paths, Place, Rail, Severity};
-use super::words::{clock, list, percent};
+use super::data::{Dead, End, Facts, Finding, Outage, Paths, Place, Rail, Severity, Wait};
+use super::words::{clock, duration, list, percent};
 use marline_codes::Code;
 use marline_engine::stats::events::Reason;
 use marline_engine::stats::outages::format_gap;
@@ -32,6 +32,7 @@ pub fn findings(f: &Facts) -> Vec<Finding> {
     all.extend(left_behind(f));
     all.extend(RAIL_WARNINGS.iter().filter_map(|warning| warning(f)));
     all.extend(checks(f));
+    all.extend(longest_wait(f));
     all.extend(lost(f));
     if f.events_missing > 0 {
         all.push(Finding::note(format!(
@@ -265,6 +266,23 @@ fn damage(f: &Facts) -> Option<Finding> {
     let unknown = f.damaged.common.is_none();
     let look_at = unknown.then(|| look_at(&Place::End(first.end.clone())));
     Some(Finding::fault(Code::Corrupt, text, look_at))
+}
+
+/// A note on the waits of messages.
+fn longest_wait(f: &Facts) -> Option<Finding> {
+    let longest = Some(f.message_wait_max_ns).filter(|&ns| ns > 0)?;
+    let count = |waits: &[Wait]| waits.iter().map(|wait| u128::from(wait.messages())).sum();
+    let all: u128 = count(&f.waits);
+    let mut shares = (1..=f.waits.len()).map(|classes| &f.waits[..classes]);
+    let most = shares.find(|classes| 100 * count(classes) >= 99 * all);
+    let bound = most.and_then(|classes| classes.last()?.up_to_ns);
+    let most = bound.filter(|&bound| bound < longest);
+    let most = most.map_or_else(String::new, |bound| {
+        format!("; 99 of 100 waited {} at most", duration(bound))
+    });
+    let longest = duration(longest);
+    let text = format!("the longest wait of any message was {longest}{most}");
+    Some(Finding::note(text))
 }
 
 /// A note on loss, which is normal on a loaded network.

@@ -69,6 +69,29 @@ fn a_clean_job_says_so() {
 }
 
 #[test]
+fn the_longest_wait_of_messages_is_named() {
+    let mut f = job();
+    f.message_wait_max_ns = 3_200_000;
+    let class = |up_to_ns, eager, rendezvous| Wait {
+        up_to_ns,
+        eager,
+        rendezvous,
+    };
+    f.waits = vec![
+        class(Some(8_192), 98, 0),
+        class(Some(16_384), 0, 1),
+        class(None, 1, 0),
+    ];
+    let said = "the longest wait of any message was 3.2 ms";
+    assert_eq!(
+        reported(&f)[1..],
+        [format!("note: {said}; 99 of 100 waited 16 us at most")]
+    );
+    f.waits[2].rendezvous = 1;
+    assert_eq!(reported(&f)[1..], [format!("note: {said}")]);
+}
+
+#[test]
 fn an_outage_names_rails_hosts_times_and_the_longest_wait() {
     let mut f = job();
     f.outages = vec![between()];

@@ -1,7 +1,10 @@
 //! A report as one HTML file, without scripts and without addresses of other files.
 
 use super::data::{Facts, JobReport, Report};
-use super::text::{heading, lines, pairs_heading, protection, size_class, PAIRS, RAILS, TALKERS};
+use super::text::{
+    heading, lines, pairs_heading, protection, shown_waits, size_class, wait_class, PAIRS, RAILS,
+    TALKERS, WAITS,
+};
 use super::timeline::timeline;
 use super::{curves, heat};
 use marline_engine::stats::text::{format_bytes, format_count};
@@ -88,6 +91,12 @@ fn job(job: &JobReport) -> Markup {
             div.wide { (talkers(f)) }
             h2 { "Messages by size" }
             (sizes(f))
+            @if !shown_waits(f).is_empty() {
+                h2 { "Messages by wait" }
+                p { "From the first chance to leave to the last ack; without the time in which a \
+                     rendezvous message has no receive." }
+                (waits(f))
+            }
             h2 { "Average per process" }
             (averages(f))
             h2 { "Versions and settings" }
@@ -185,6 +194,23 @@ fn sizes(f: &Facts) -> Markup {
         table.sizes {
             thead { tr { @for size in &f.sizes { th { (size_class(size.up_to_bytes)) } } } }
             tbody { tr { @for size in &f.sizes { td { (count(size.messages)) } } } }
+        }
+    }
+}
+
+fn waits(f: &Facts) -> Markup {
+    html! {
+        table.waits {
+            (headings(&WAITS))
+            tbody {
+                @for wait in shown_waits(f) {
+                    tr {
+                        td { (wait_class(wait)) }
+                        td { (count(wait.eager)) }
+                        td { (count(wait.rendezvous)) }
+                    }
+                }
+            }
         }
     }
 }

@@ -1,9 +1,10 @@
 //! A report as text of at most 80 columns, where names allow that.
 
-use super::data::{Facts, JobReport, Pair, Rail, Report, Severity, Talker};
+use super::data::{Facts, JobReport, Pair, Rail, Report, Severity, Talker, Wait};
 use super::given::Given;
-use super::words::{clock, date};
+use super::words::{clock, date, duration};
 use super::{curves, heat};
+use crate::table::table;
 use marline_engine::stats::outages::format_gap;
 use marline_engine::stats::text::{format_bytes, format_count, plural, wrap};
 
@@ -36,7 +37,7 @@ fn job(job: &JobReport) -> String {
         out.extend(look_at.iter().map(|text| wrap(&format!("- {text}"))));
     }
     out += "\nRails\n";
-    out += &table(&RAILS, f.rails.iter().map(rail));
+    out += &table(&RAILS, (1, 1), f.rails.iter().map(rail));
     if !f.bandwidth.rails.is_empty() {
         out += "\nBytes sent over time (x: rail down), and their mean rate\n";
         out += &curves::text(f);
@@ -46,11 +47,20 @@ fn job(job: &JobReport) -> String {
         out += &heat::text(&f.between_hosts);
     }
     out += &format!("\n{}\n", pairs_heading(f));
-    out += &table(&PAIRS, f.pairs.iter().map(pair));
+    out += &table(&PAIRS, (1, 1), f.pairs.iter().map(pair));
     out += "\nProcesses that sent most\n";
-    out += &table(&TALKERS, f.talkers.iter().map(talker));
+    out += &table(&TALKERS, (1, 1), f.talkers.iter().map(talker));
     out += "\nMessages by size\n";
     out += &sizes(f);
+    let waits = shown_waits(f);
+    if !waits.is_empty() {
+        out += "\nMessages by wait, from their first chance to leave to the last ack\n";
+        let classes = waits.iter().map(|wait| {
+            let (class, count) = (wait_class(wait), format_count(wait.messages()));
+            format!("{class}: {count}")
+        });
+        out += &wrap(&classes.collect::<Vec<_>>().join(", "));
+    }
     out += "\nAverage per process\n";
     out.extend(
         f.averages
@@ -117,6 +127,9 @@ pub const PAIRS: [&str; 4] = ["from", "to", "messages", "sent"];
 /// Columns of the table of processes.
 pub const TALKERS: [&str; 3] = ["process", "messages", "sent"];
 
+/// Columns of the table of waits.
+pub const WAITS: [&str; 3] = ["wait", "eager", "rendezvous"];
+
 /// Versions, and settings that differ from their defaults, each with its processes.
 pub fn lines(f: &Facts) -> Vec<String> {
     let line = |given: &Given| {
@@ -169,32 +182,26 @@ pub fn size_class(up_to_bytes: Option<u64>) -> String {
     }
 }
 
+/// The classes of waits from the first to the last that have messages.
+pub fn shown_waits(f: &Facts) -> &[Wait] {
+    let has = |wait: &Wait| wait.messages() > 0;
+    let first = f.waits.iter().position(has).unwrap_or(0);
+    let end = f.waits.iter().rposition(has).map_or(first, |last| last + 1);
+    &f.waits[first..end]
+}
+
+/// The name of a class of waits.
+pub fn wait_class(wait: &Wait) -> String {
+    match wait.up_to_ns {
+        Some(ns) => format!("up to {}", duration(ns)),
+        None => "longer".to_owned(),
+    }
+}
+
 fn sizes(f: &Facts) -> String {
     let classes = f.sizes.iter().map(|size| {
         let (class, count) = (size_class(size.up_to_bytes), format_count(size.messages));
         format!("{class}: {count}")
     });
     wrap(&classes.collect::<Vec<_>>().join(", "))
-}
-
-/// A table: the first column to the left, the others to the right.
-fn table(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let heading = columns.iter().map(|&name| name.to_owned()).collect();
-    let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
-    let width = |n: usize| {
-        let widths = rows.iter().filter_map(|row| row.get(n));
-        widths.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    let mut out = String::new();
-    for row in &rows {
-        for (n, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            out += &match n {
-                0 => format!("{cell:<width$}"),
-                _ => format!(" {cell:>width$}"),
-            };
-        }
-        out.push('\n');
-    }
-    out
 }

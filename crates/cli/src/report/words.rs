@@ -29,6 +29,19 @@ pub fn percent(part: u64, total: u64) -> String {
     }
 }
 
+/// A duration with three digits at most.
+pub fn duration(ns: u64) -> String {
+    let short = |value: f64, unit| match value {
+        ..9.95 => format!("{value:.1} {unit}"),
+        _ => format!("{value:.0} {unit}"),
+    };
+    match ns as f64 / 1e3 {
+        us @ ..999.5 => short(us, "us"),
+        us @ ..999_500.0 => short(us / 1e3, "ms"),
+        us => short(us / 1e6, "s"),
+    }
+}
+
 /// `a, b, c and 3 more`.
 pub fn list(names: Vec<String>) -> String {
     let shown = names[..names.len().min(NAMED_MAX)].join(", ");
@@ -50,6 +63,19 @@ mod tests {
         let later = START + 86_400_000_000_000;
         assert!(clock(later, START).starts_with("2025-11-2"));
         assert!(date(START).ends_with(&clock(START, START)));
+    }
+
+    #[test]
+    fn durations_have_few_digits() {
+        for (ns, text) in [
+            (4_096, "4.1 us"),
+            (524_288, "524 us"),
+            (999_600, "1.0 ms"),
+            (212_000_000, "212 ms"),
+            (17_179_869_184, "17 s"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
     }
 
     #[test]

@@ -86,11 +86,16 @@ pub fn means<'a>(pages: impl Iterator<Item = &'a JobPage>, s: &Summary) -> Vec<M
 
 /// Averages per process, and the distribution of message sizes.
 pub fn averages<'a>(pages: impl Iterator<Item = &'a JobPage>, s: &Summary) -> String {
-    let wait = milliseconds(s.process.ack_wait_max_ns as f64);
+    let of_acks = milliseconds(s.process.ack_wait_max_ns as f64);
+    let of_messages = milliseconds(s.process.message_wait_max_ns as f64);
+    let longest = [
+        ("longest wait of a message, of any", &of_messages),
+        ("longest wait for an ack, of any", &of_acks),
+    ];
     let means = means(pages, s);
     let rows = means.iter().map(|mean| (mean.name, &mean.text));
     let mut out = String::from("average per process\n");
-    for (name, value) in rows.chain([("longest wait for an ack, of any", &wait)]) {
+    for (name, value) in rows.chain(longest) {
         out += &format!("  {name:<40} {value:>12}\n");
     }
     out + &sizes(&s.process)

@@ -2,6 +2,7 @@
 
 use marline_checksum::Algorithm;
 use marline_engine::stats::rows::{JobPage, PathRow, PeerRow};
+use marline_engine::stats::waits::Waits;
 use marline_engine::stats::Counters;
 use std::fmt::Write;
 use std::path::Path;
@@ -29,6 +30,9 @@ pub fn show(path: &Path, page: &JobPage) -> String {
         out += "  (its process ended while writing: numbers may not fit together)\n";
     }
     let _ = writeln!(out, "  process:{}", counters(&page.process));
+    for (kind, waits) in page.waits.named() {
+        let _ = writeln!(out, "  waits {kind}:{}", classes(waits));
+    }
     for rail in &page.rails {
         let state = if rail.up { "up" } else { "down" };
         let (name, address) = (&rail.name, &rail.address);
@@ -102,6 +106,16 @@ fn counters<C: Counters>(group: &C) -> String {
         .collect()
 }
 
+/// ` to_4096_ns=count` for each class of waits that has any.
+fn classes(waits: &Waits) -> String {
+    let counted = waits.0.iter().enumerate().filter(|(_, &count)| count > 0);
+    let class = |(class, count): (usize, &u64)| match Waits::bound_ns(class) {
+        Some(ns) => format!(" to_{ns}_ns={count}"),
+        None => format!(" longer={count}"),
+    };
+    counted.map(class).collect()
+}
+
 fn age_s(unix_ns: u64) -> f64 {
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     (now.as_nanos() as f64 - unix_ns as f64).max(0.0) / 1e9
@@ -134,6 +148,7 @@ mod tests {
             };
             rail.counters.wrong_version = 5;
             w.page.rails.push(rail);
+            w.page.waits.rendezvous.count(5_000);
             w.page.endpoints = vec![0xcd, 0xce];
             let mut path = PathRow {
                 peer_rail: 1,
@@ -153,6 +168,7 @@ mod tests {
         let shown = |page: &Page| show(page.path(), &reader::read_page(page.path()).unwrap());
         let text = shown(&page);
         for line in [
+            "  waits rendezvous: to_8192_ns=1\n",
             "  rail eth1 10.0.0.1:7 up: wrong_version=5\n",
             "  peer 00000000000000ab 10.0.0.2:7 dead, sums by crc64-nh:\n",
             "    eth1 to its rail 1, down: lost=9\n",

@@ -4,7 +4,6 @@ use crate::api::{EpId, LogLevel};
 use crate::core::Core;
 use crate::platform::system::System;
 use crate::stats::events::{versions_in, Event, Kind, Reason, NO_RAIL};
-use crate::stats::ProcessCounters;
 use marline_codes::Code;
 use marline_proto as proto;
 use marline_proto::{PathReason, PathState, PeerId};
@@ -179,17 +178,6 @@ fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
     Some((peer, event))
 }
 
-/// The counter of waits as long as `gap_ns`.
-fn class_of_wait(counters: &mut ProcessCounters, gap_ns: u64) -> &mut u64 {
-    match gap_ns / 1_000_000 {
-        0..=10 => &mut counters.waits_to_10ms,
-        11..=100 => &mut counters.waits_to_100ms,
-        101..=1_000 => &mut counters.waits_to_1s,
-        1_001..=10_000 => &mut counters.waits_to_10s,
-        _ => &mut counters.waits_above,
-    }
-}
-
 /// Kinds of rails as a mask: bit n stands for kind number n.
 fn kinds(rails: impl Iterator<Item = RailAddr>) -> u32 {
     rails.fold(0, |mask, rail| mask | 1 << rail.kind as u32) & !1
@@ -221,7 +209,7 @@ impl<S: System> Core<S> {
             kind => kind,
         };
         if kind == Kind::Resumed {
-            *class_of_wait(&mut self.counters.process, event.gap_ns) += 1;
+            self.counters.waits.outages.count(event.gap_ns);
         }
         #[rustfmt::skip]
         self.outages.record(Event { kind, peer, detail, ..event });

@@ -17,6 +17,7 @@ use crate::stats::report::report;
 use crate::stats::rows::{PathRow, PathState, PeerRow, PeerState, RailRow};
 use crate::stats::stale;
 use crate::stats::summary::Summary;
+use crate::stats::waits::ProcessWaits;
 use crate::stats::{PathCounters, PeerCounters, ProcessCounters};
 use marline_codes::Code;
 use marline_proto as proto;
@@ -108,8 +109,9 @@ impl Publisher {
         self.memory_max = self.memory_max.max(memory).max(memory_out_max);
         page.publish(|w| {
             let mut process = core.counters.process;
+            let mut waits = core.counters.waits;
             for endpoint in core.dir.eps.iter().flatten() {
-                add_node(&mut process, endpoint.node.stats());
+                add_node((&mut process, &mut waits), endpoint.node.stats());
             }
             process.log_bytes_max = core.buffers.pool.log_bytes_max() as u64;
             process.summed_by_workers = core.rails.sums.bytes;
@@ -138,6 +140,7 @@ impl Publisher {
             w.page.endpoints.clone_from(&core.dir.first_ids);
             w.page.endpoints_beyond = core.dir.opened.saturating_sub(ENDPOINTS_MAX as u64);
             w.page.process = process;
+            w.page.waits = waits;
         });
     }
 }
@@ -195,7 +198,10 @@ fn memory_bytes<S: System>(core: &Core<S>) -> (u64, u64) {
     ((tables + held) as u64, (tables + out_max) as u64)
 }
 
-fn add_node(to: &mut ProcessCounters, from: &proto::NodeStats) {
+fn add_node((to, waits): (&mut ProcessCounters, &mut ProcessWaits), from: &proto::NodeStats) {
+    waits.eager.merge(&from.eager_waits);
+    waits.rendezvous.merge(&from.rendezvous_waits);
+    to.message_wait_max_ns = to.message_wait_max_ns.max(from.message_wait_max_ns);
     let [a, b, c, d, e, f, g] = from.sent_by_size;
     to.sizes_to_64 += a;
     to.sizes_to_1k += b;
@@ -286,7 +292,8 @@ impl<S: System> Core<S> {
         node.for_each_peer(|peer, id, stats, paths| {
             kept.push(peer_row(node, peer, id, stats, paths));
         });
-        add_node(&mut self.counters.process, node.stats());
+        let counters = &mut self.counters;
+        add_node((&mut counters.process, &mut counters.waits), node.stats());
         for row in kept {
             match self.counters.closed_rows.len() < CLOSED_ROWS_MAX {
                 true => self.counters.closed_rows.push(row),

@@ -1,12 +1,14 @@
 //! Counters of the process and of closed endpoints.
 
 use crate::stats::rows::PeerRow;
+use crate::stats::waits::ProcessWaits;
 use crate::stats::ProcessCounters;
 
 /// The counters.
 #[derive(Default)]
 pub struct Counters {
     pub(crate) process: ProcessCounters,
+    pub(crate) waits: ProcessWaits,
     /// Peers of closed endpoints.
     pub(crate) closed_rows: Vec<PeerRow>,
     /// Number of peers without rows of their own, those that left and those of closed endpoints

@@ -15,7 +15,7 @@ pub use marline_wire::RAILS_MAX;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MARLINES");
 /// Version of the layout; readers check the word counts, too. The header words that name the owner
 /// keep their places, so that later versions can remove the pages of killed processes.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 /// Endpoints that a page names: the first ones opened, by which peers know the engine. Open MPI 5
 /// opens two, a libfabric application any number.
 pub const ENDPOINTS_MAX: usize = 16;
@@ -94,7 +94,7 @@ const RAIL_WORDS: usize = 2 * TEXT_WORDS + 3 + GROUP_WORDS[1];
 const PEER_WORDS: usize = TEXT_WORDS + 5 + GROUP_WORDS[2];
 /// Most words of a page without peers and history, which are allocated when it is made.
 pub const ROOM_WORDS: usize = BODY_AT
-    + (19 + TEXT_WORDS + ENDPOINTS_MAX + GROUP_WORDS[0])
+    + (19 + TEXT_WORDS + ENDPOINTS_MAX + GROUP_WORDS[0] + 3 * marline_proto::WAIT_CLASSES)
     + SETTINGS_MAX * SETTING_WORDS
     + RAILS_MAX * (RAIL_WORDS + PATH_WORDS)
     + PEER_WORDS;

@@ -28,6 +28,7 @@ pub mod summary;
 #[cfg(test)]
 mod test_page;
 pub mod text;
+pub mod waits;
 mod words;
 
 /// The combination of two values of one counter.
@@ -117,11 +118,6 @@ counters! {
         sizes_to_1m: Sum, "messages", "Up to 1 MiB.";
         sizes_to_16m: Sum, "messages", "Up to 16 MiB.";
         sizes_above: Sum, "messages", "More than 16 MiB.";
-        waits_to_10ms: Sum, "waits", "Waits of up to 10 ms for a path, from delivery to delivery.";
-        waits_to_100ms: Sum, "waits", "Up to 100 ms.";
-        waits_to_1s: Sum, "waits", "Up to 1 s.";
-        waits_to_10s: Sum, "waits", "Up to 10 s.";
-        waits_above: Sum, "waits", "More than 10 s.";
         eager_sent: Sum, "messages", "Messages sent at once, copied to the sender's log.";
         rendezvous_sent: Sum, "messages", "Messages that waited for the receiver's grant.";
         written: Sum, "fragments", "Fragments written into a peer's memory, past packets.";
@@ -150,6 +146,7 @@ counters! {
         thread_takeovers: Sum, "times", "Times the thread found nobody polling and worked.";
         thread_calls: Sum, "calls", "Times the application woke the progress thread.";
         poll_gap_max_ns: Max, "ns", "Longest time between two progress calls.";
+        message_wait_max_ns: Max, "ns", "Longest wait of a message (`marline_message_wait_seconds`).";
         ack_wait_max_ns: Max, "ns",
             "Longest time from a packet's departure to its ack, while polling.";
         ack_delay_max_ns: Max, "ns", "Longest time from a packet's arrival to its ack, by anybody.";

@@ -5,6 +5,7 @@ use super::events::{Event, Events, Kind};
 use super::given::Given;
 use super::history::History;
 use super::process;
+use super::waits::ProcessWaits;
 use super::words::{named, record};
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 
@@ -114,6 +115,8 @@ record! {
         settings: Vec<Given>,
         /// Counters of the process.
         process: ProcessCounters,
+        /// Waits of the process.
+        waits: ProcessWaits,
         /// Rails of the engine.
         rails: Vec<RailRow>,
         /// Sum over all peers without a row: a row of paths for each of our rails.

@@ -3,6 +3,7 @@
 use super::dead::{dead_peers, DeadPeer};
 use super::outages::{outages, Outage};
 use super::rows::{JobPage, ProcessKey};
+use super::waits::ProcessWaits;
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use marline_checksum::Algorithm;
 use std::collections::BTreeSet;
@@ -93,6 +94,8 @@ pub struct Summary {
     pub rails: Vec<RailSummary>,
     /// Sum of all process counters.
     pub process: ProcessCounters,
+    /// Sum of the waits of all processes.
+    pub waits: ProcessWaits,
     /// Sum of the counters of all peers of all processes.
     pub peers: PeerCounters,
     /// Longest run time of a process.
@@ -120,6 +123,7 @@ impl Summary {
     fn add(&mut self, page: &JobPage) {
         self.rank = page.rank.filter(|_| self.processes == 1);
         self.process.merge(&page.process);
+        self.waits.merge(&page.waits);
         self.peers.merge(&page.peer_totals());
         self.elapsed_ns = self.elapsed_ns.max(page.elapsed_ns());
         for (n, rail) in page.rails.iter().enumerate() {

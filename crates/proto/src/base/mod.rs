@@ -11,3 +11,4 @@ pub(crate) mod side_work;
 pub(crate) mod slab;
 pub(crate) mod stats;
 pub(crate) mod types;
+pub(crate) mod waits;

@@ -1,5 +1,7 @@
 //! Counters of a node: plain single-writer integers (paper 4, tables 2 and 3, and more).
 
+use crate::base::waits::Waits;
+
 /// Upper bounds in bytes of the message size classes (the last class is unbounded).
 pub const SIZE_CLASSES: [u64; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 16 << 20, u64::MAX];
 
@@ -57,6 +59,13 @@ pub struct NodeStats {
     pub pulls_failed: u64,
     /// Most packets of one peer that waited for an ack at the same time.
     pub queue_max: u64,
+    /// Waits of messages that were sent eagerly: from the first chance to leave to the last ack.
+    pub eager_waits: Waits,
+    /// The same, of messages sent after a grant. Their clock stands still from the ack of the
+    /// request to the grant.
+    pub rendezvous_waits: Waits,
+    /// Longest of these waits in nanoseconds.
+    pub message_wait_max_ns: u64,
     /// Longest time in nanoseconds from sending a packet to the arrival of its ack, while this side
     /// polled.
     pub ack_wait_max_ns: u64,
@@ -72,6 +81,16 @@ impl NodeStats {
     pub(crate) fn charge(&mut self, bytes: u64) {
         self.unexpected_bytes += bytes;
         self.unexpected_bytes_max = self.unexpected_bytes_max.max(self.unexpected_bytes);
+    }
+
+    /// Counts the wait of a message.
+    #[inline]
+    pub(crate) fn count_wait(&mut self, eager: bool, wait_ns: u64) {
+        match eager {
+            true => self.eager_waits.count(wait_ns),
+            false => self.rendezvous_waits.count(wait_ns),
+        }
+        self.message_wait_max_ns = self.message_wait_max_ns.max(wait_ns);
     }
 }
 

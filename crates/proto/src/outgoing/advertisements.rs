@@ -104,13 +104,15 @@ impl Outgoing {
         true
     }
 
-    /// Handles the ack of a request: queues the advertisements of the segments after the first.
+    /// Handles the ack of a request: its message no longer waits for the network, and the
+    /// advertisements of the segments after the first are queued.
     pub(crate) fn request_heard(&mut self, ctx: &mut Context<'_>, peer: PeerId, key: Key) {
         let least = ctx.cfg.segment_min;
-        let send = self.table.get_mut(key).filter(|send| !send.granted);
-        let Some((send, (rail, 1))) =
-            send.and_then(|s| s.advertised.map(|advertised| (s, advertised)))
-        else {
+        let Some(send) = self.table.get_mut(key).filter(|send| !send.granted) else {
+            return;
+        };
+        send.wait.pause(self.now_ns, true);
+        let Some((rail, 1)) = send.advertised else {
             return;
         };
         let more = Segments::of(send.head.total, least).count() > 1;

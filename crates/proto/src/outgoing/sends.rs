@@ -11,6 +11,7 @@ use crate::state::context::Context;
 use crate::state::credit::Credit;
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{SendKind, SendXfer};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use marline_wire::{
     align8, blocks, Data, Eager, Frame, Grant, Header, Rts, BLOCK_BYTES, DATA_LEN, EAGER_LEN,
@@ -28,6 +29,8 @@ pub(crate) struct Outgoing {
     pub(super) write_out: Option<WriteOut>,
     /// Native mode: sends whose last packet was just built.
     native_done: Vec<Key>,
+    /// Time of the packet that is built or handled, for the clocks of waits.
+    pub(super) now_ns: u64,
 }
 
 impl Outgoing {
@@ -39,6 +42,7 @@ impl Outgoing {
             advertisements: Vec::new(),
             write_out: None,
             native_done: Vec::new(),
+            now_ns: 0,
         }
     }
 
@@ -82,6 +86,22 @@ impl Outgoing {
         self.advertisements.clear();
     }
 
+    /// Notes the time of the packet that is to be built or handled.
+    #[inline]
+    pub(crate) fn set_time(&mut self, now: u64) {
+        self.now_ns = now;
+    }
+
+    /// Begins the waits of the messages posted last, which find no room to leave.
+    pub(crate) fn begin_waits(&mut self, queue: &VecDeque<Key>) {
+        for &key in queue.iter().rev() {
+            let send = self.table.get_mut(key);
+            if !send.is_some_and(|send| send.wait.begin(self.now_ns)) {
+                return;
+            }
+        }
+    }
+
     /// Notes that all bytes of a message below `to` have left.
     pub(crate) fn advance(&mut self, key: Key, to: u64) {
         if let Some(send) = self.table.get_mut(key) {
@@ -102,6 +122,7 @@ impl Outgoing {
         ctx.stats.eager_sent += (kind == SendKind::Eager) as u64;
         ctx.stats.rendezvous_sent += (kind == SendKind::Rendezvous) as u64;
         if let Some(send) = self.table.get_mut(key) {
+            send.wait.begin(self.now_ns);
             send.kind = kind;
             if kind == SendKind::Eager {
                 send.upto = send.head.total;
@@ -233,7 +254,14 @@ impl Outgoing {
     }
 
     /// Handles a grant from the receiver of a local message.
-    pub(crate) fn on_grant(&mut self, ctx: &mut Context<'_>, peer: PeerId, grant: &Grant) {
+    pub(crate) fn on_grant(
+        &mut self,
+        ctx: &mut Context<'_>,
+        now: u64,
+        peer: PeerId,
+        grant: &Grant,
+    ) {
+        self.set_time(now);
         let reply = grant.flags & FLAG_READ_REPLY != 0;
         let Some(conn) = ctx.conn(peer) else { return };
         let table = if reply {
@@ -254,6 +282,7 @@ impl Outgoing {
             return; // a remote write without a grant has only an answer
         }
         send.granted = true;
+        send.wait.pause(now, false);
         send.wanted = send.wanted.min(whole_blocks(grant.wanted, send.head.total));
         let upto = whole_blocks(grant.upto, send.head.total);
         send.grant(upto.min(send.wanted));
@@ -342,6 +371,10 @@ impl Outgoing {
         let Some(send) = self.table.remove(key) else {
             return;
         };
+        if send.kind != SendKind::Reply {
+            let eager = send.kind == SendKind::Eager;
+            ctx.stats.count_wait(eager, send.wait.wait_ns(self.now_ns));
+        }
         let answered = send.is_answered();
         let conn = if answered {
             ctx.conn_mut(send.peer)

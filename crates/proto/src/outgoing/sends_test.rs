@@ -85,12 +85,12 @@ fn a_message_without_credit_is_requested_and_leaves_as_far_as_granted() {
         upto,
         wanted: total,
     };
-    outgoing.on_grant(&mut parts.context(), PEER, &grant(2 * BLOCK_BYTES + 1, 0));
+    outgoing.on_grant(&mut parts.context(), 1, PEER, &grant(2 * BLOCK_BYTES + 1, 0));
     let send = outgoing.get(key).map(|send| (send.upto, send.in_bulk));
     assert_eq!(send, Some((2 * BLOCK_BYTES, true)), "whole blocks");
     outgoing.arrived(&mut parts.context(), (key, 0, 2 * BLOCK_BYTES as u32));
     assert_eq!(done(&mut parts), []);
-    outgoing.on_grant(&mut parts.context(), PEER, &grant(total, 0));
+    outgoing.on_grant(&mut parts.context(), 1, PEER, &grant(total, 0));
     let rest = (key, 2 * BLOCK_BYTES, 2 * BLOCK_BYTES as u32);
     outgoing.arrived(&mut parts.context(), rest);
     assert_eq!(done(&mut parts), [(0, true)]);
@@ -113,7 +113,7 @@ fn a_refused_remote_write_ends_and_a_message_cannot_be_refused() {
             upto: 0,
             wanted: 0,
         };
-        outgoing.on_grant(&mut parts.context(), PEER, &refusal);
+        outgoing.on_grant(&mut parts.context(), 1, PEER, &refusal);
     }
     let refused = parts.events.pop_front();
     assert_eq!(refused, Some(Event::PutRefused { handle: 0 }));

@@ -19,6 +19,7 @@ impl Node {
             return;
         };
         conn.stats.acks_received += 1;
+        self.outgoing.set_time(now);
         let mut frames = core::mem::take(&mut self.pending.scratch);
         frames.clear();
         if let Some(at) = conn.path_by_send_code(ack.path) {

@@ -218,7 +218,7 @@ impl Node {
                     conn.stats.flow_acks_received += 1;
                 }
                 let (outgoing, mut ctx) = self.outgoing();
-                outgoing.on_grant(&mut ctx, peer, g);
+                outgoing.on_grant(&mut ctx, now, peer, g);
             }
             Frame::Credit { bytes } => {
                 if let Some(conn) = self.directory.conn_mut(peer) {

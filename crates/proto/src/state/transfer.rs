@@ -3,6 +3,7 @@
 use crate::base::blocks::BlockSet;
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Landing, PeerId, SendSpec};
+use crate::base::waits::WaitClock;
 use crate::state::advertisement::{Mask, PeerAdvertisement, Segments};
 use crate::state::matching::MatchedReceive;
 use alloc::boxed::Box;
@@ -44,6 +45,8 @@ pub struct SendXfer {
     pub in_bulk: bool,
     /// The payload, however short, waits until the receiver requests it.
     pub waits: bool,
+    /// The message's wait, from its first chance to leave.
+    pub(crate) wait: WaitClock,
     /// The local rail whose rkey was advertised, and how many segments were advertised.
     pub(crate) advertised: Option<(u8, u16)>,
     /// Keys for writes. (Boxed: few messages have any, and this struct is moved for each short
@@ -135,6 +138,7 @@ pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind)
         acked: BlockSet::default(),
         in_bulk: false,
         waits: false,
+        wait: WaitClock::default(),
         advertised: None,
         keys: None,
     }

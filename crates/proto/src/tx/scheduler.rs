@@ -38,6 +38,7 @@ impl Node {
         follow: Option<&Batch>,
     ) -> Option<Transmit> {
         spans.clear();
+        self.outgoing.set_time(now_ns);
         if let Some(batch) = follow {
             let mut conn = self.take(batch.peer)?;
             let path = &conn.paths[batch.path];
@@ -61,6 +62,9 @@ impl Node {
             let packet = self.any_packet(now_ns, &mut conn, out, spans);
             self.run_queue.ready.pop_front();
             conn.listed.ready = false;
+            if packet.is_none() {
+                self.outgoing.begin_waits(&conn.tx.queue);
+            }
             if packet.is_none()
                 && self.local.full != 0
                 && !core::mem::replace(&mut conn.listed.stalled, true)

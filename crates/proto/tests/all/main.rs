@@ -33,4 +33,5 @@ mod starved;
 mod streams;
 mod unreachable;
 mod visible;
+mod waits;
 mod ways;

@@ -2,6 +2,7 @@
 
 use super::names;
 use marline_engine::stats::rows::JobPage;
+use marline_engine::stats::waits::ProcessWaits;
 use marline_engine::stats::{Combine, Counters, Row};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -33,6 +34,7 @@ impl OfHost {
         let mut host = OfHost::default();
         count(&mut host.own, "process", &page.process);
         count(&mut host.own, "peers", &page.peer_totals());
+        count_waits(&mut host.own, &page.waits);
         for (n, rail) in page.rails.iter().enumerate() {
             let counts = host.rails.entry(rail.name.clone()).or_default();
             count(counts, "rail", &rail.counters);
@@ -68,6 +70,20 @@ fn count<C: Counters>(counts: &mut Counts, group: &str, counters: &C) {
             *sum = sum.saturating_add(value);
         }
     }
+}
+
+fn count_waits(counts: &mut Counts, waits: &ProcessWaits) {
+    for (kind, waits) in waits.named() {
+        let counted = waits.0.iter().enumerate().filter(|(_, &count)| count > 0);
+        counted.for_each(|(class, &count)| {
+            counts.insert(wait(kind, class), count);
+        });
+    }
+}
+
+/// The name of a count of waits.
+pub fn wait(kind: &str, class: usize) -> String {
+    format!("waits_{kind}_{class}")
 }
 
 fn merge(into: &mut Counts, others: &Counts, with: fn(u64, u64) -> u64) {
