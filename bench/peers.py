@@ -2,6 +2,7 @@
 
 import csv
 import datetime
+import os
 import random
 import statistics
 import sys
@@ -135,11 +136,16 @@ def judged(ratios, target, most):
     return f"{text}   target: {sign} {target}  {verdict(ratio, low, high, target, most)}"
 
 
+def record_folder():
+    """The folder of samples: bench/record, or that in MARLINE_RECORD_DIR."""
+    return Path(os.environ.get("MARLINE_RECORD_DIR", labs.ROOT / "bench" / "record"))
+
+
 def write_csv(samples, suffix, folder=None):
-    """Writes DATE-SUFFIX.csv to bench/record or another folder, with how our library was built, and
+    """Writes DATE-SUFFIX.csv to the folder of samples or another, with how our library was built, and
     says where."""
     samples = [{**sample, "library": sample.get("library", library())} for sample in samples]
-    folder = Path(folder) if folder else labs.ROOT / "bench" / "record"
+    folder = Path(folder) if folder else record_folder()
     folder.mkdir(parents=True, exist_ok=True)
     stamp = datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
     path, number = folder / f"{stamp}-{suffix}.csv", 2

@@ -1,0 +1,85 @@
+"""Raw samples: the records of bench/record, the newest of each kind first."""
+
+import csv
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[1] / "record"
+NAME = re.compile(r"(\d{4}-\d\d-\d\d(?:-\d{4})?)-(.+?)(?:-\d)?\.csv")
+# The class of a sample during which the ranks' cores moved; nothing counts it.
+MOVED = "changed"
+# Processors of records whose program writes none.
+PROCESSORS = {"2026-11-26-0050-copy-and-sum": "AMD EPYC (family 26, model 2)"}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One file: what a program measured in one go, or those of its rows that were asked for."""
+
+    path: Path
+    stamp: str
+    kind: str
+
+    @cached_property
+    def all_rows(self):
+        with open(self.path, newline="") as lines:
+            return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+    @property
+    def name(self):
+        return self.path.stem
+
+    @property
+    def date(self):
+        return self.stamp[:10]
+
+    @property
+    def cpu(self):
+        """The processor's name and model; empty if the file has none."""
+        first = self.all_rows[0] if self.all_rows else {}
+        return first.get("cpu") or PROCESSORS.get(self.name, "")
+
+    def rows(self, **wanted):
+        return where(self.all_rows, **wanted)
+
+
+def where(rows, **wanted):
+    """The rows whose columns have these values, of each a text or a tuple of texts."""
+    def fits(row):
+        return all(row.get(column) in (value if isinstance(value, tuple) else (value,))
+                   for column, value in wanted.items())
+
+    return [row for row in rows if row.get("class") != MOVED and fits(row)]
+
+
+def classes(rows):
+    """Classes of core distance, the one with most samples first; an empty one without classes."""
+    count = Counter(row.get("class", "") for row in rows)
+    return [name for name, _ in count.most_common() if name != MOVED] or [""]
+
+
+class Records:
+    """The records of one folder, without some of them."""
+
+    def __init__(self, folder=None):
+        found = []
+        for path in Path(folder or FOLDER).glob("*.csv"):
+            name = NAME.fullmatch(path.name)
+            if name:
+                found.append(Record(path, name[1], name[2]))
+        self.found = sorted(found, key=lambda record: (record.stamp, record.name), reverse=True)
+
+    def before(self, record):
+        """The records of the same processor, without this one and newer ones of its kind."""
+        older = Records.__new__(Records)
+        older.found = [r for r in self.found
+                       if r.cpu == record.cpu and (r.kind != record.kind or r.stamp < record.stamp)]
+        return older
+
+    def newest(self, kind, **wanted):
+        """The newest record of a kind that has such rows, or None."""
+        of_kind = (record for record in self.found if record.kind == kind)
+        return next((record for record in of_kind if record.rows(**wanted)), None)

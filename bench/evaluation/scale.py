@@ -1,0 +1,91 @@
+"""How things grow with the number of hosts: the records of simulations and of large jobs."""
+
+import math
+
+import svg
+
+from .rows import Row, Section
+from .spread import number, short
+
+TITLE = "Scale"
+# Columns that count what grows.
+COUNTS = ("endpoints", "ranks", "hosts")
+GROWTHS = {
+    "1": lambda n: 0.0, "log N": math.log2, "N": float, "N log N": lambda n: n * math.log2(n), "N²": lambda n: float(n) ** 2,
+}
+# Columns that say nothing of the protocol: the simulator's own time and memory.
+OWN = ("seconds", "resident_mb")
+
+
+def fit(points):
+    """(name of the growth, residual) of a + b f(N) that is closest to the points, by least squares of
+    relative errors; of nearly equal ones the slowest."""
+    best = None
+    for name, f in GROWTHS.items():
+        residual = _residual([(f(n), y) for n, y in points])
+        if best is None or residual < 0.8 * best[1] - 1e-6:
+            best = name, residual
+    return best
+
+
+def _residual(points):
+    """The root of the mean squared relative error of the best line; of one that falls, that of none."""
+    weights = [1 / max(y * y, 1e-18) for _, y in points]
+    total = sum(weights)
+    x0 = sum(w * x for w, (x, _) in zip(weights, points)) / total
+    y0 = sum(w * y for w, (_, y) in zip(weights, points)) / total
+    wide = sum(w * (x - x0) ** 2 for w, (x, _) in zip(weights, points))
+    slope = sum(w * (x - x0) * (y - y0) for w, (x, y) in zip(weights, points)) / wide if wide else 0.0
+    slope = max(slope, 0.0)
+    errors = (((y0 + slope * (x - x0) - y) / y) ** 2 if y else 0.0 for x, y in points)
+    return math.sqrt(sum(errors) / len(points))
+
+
+def series(record):
+    """(what, of which work) -> [(N, value)] of a record."""
+    rows = record.all_rows
+    count = next((c for c in COUNTS if c in rows[0]), None)
+    if not count:
+        return {}
+    numeric = [c for c in rows[0] if c != count and not math.isnan(number(rows[0][c]))]
+    words = [c for c in rows[0] if c not in numeric and c not in (count, "date", "cpu", "library")]
+    found = {}
+    for row in rows:
+        work = " ".join(row[c] for c in words)
+        for column in numeric:
+            if column not in OWN and not math.isnan(value := number(row[column])):
+                found.setdefault((column, work), []).append((int(row[count]), value))
+    return found
+
+
+def rows(record):
+    for (column, work), points in series(record).items():
+        points.sort()
+        if len({n for n, _ in points}) < 3:
+            continue
+        (low, first), (high, last) = points[0], points[-1]
+        anchor = f"scale-{record.kind}-{column}-{work}".lower().replace(" ", "-").replace("_", "-")
+        yield Row(anchor, f"{work}, {column}".replace("_", " "), "", f"{short(first)} at {low:,}, {short(last)} at {high:,}: "
+                  f"{fit(points)[0]}", cores="simulated", record=record)
+
+
+def picture(records):
+    panels = []
+    for record in records:
+        found = series(record)
+        for column in dict.fromkeys(column for column, _ in found):
+            lines = [svg.Line(work or column, sorted(points)) for (c, work), points in found.items()
+                     if c == column and min(y for _, y in points) > 0]
+            if lines:
+                panels.append(svg.Panel(column.replace("_", " "), "", lines, unit="hosts", height=180))
+    return {"results-scale.svg": svg.picture(panels)} if panels else {}
+
+
+def section(records):
+    """The newest record of each kind that ends in "scale"."""
+    newest = {}
+    for record in records.found:
+        if record.kind.endswith("scale") and record.kind != "sim-group-scale" and record.all_rows:
+            newest.setdefault(record.kind, record)
+    found = list(newest.values())
+    return Section(TITLE, [row for record in found for row in rows(record)], pictures=picture(found))
