@@ -28,8 +28,7 @@ def text(parts, records):
     apart = [(row, before) for row, before in found if not marks.overlap(row.judged, before.judged)]
     head = (f"## Agreement\n\n{len(found) - len(apart)} of {len(found)} rows that an earlier record of the same processor "
             "has too agree with it within the intervals.")
-    others = "\n".join(f"- [{row.name}](#{row.anchor}): {short(before.judged.median)} in `{before.record.name}`"
-                       for row, before in apart)
+    others = "\n".join(f"- {row.name}: {short(before.judged.median)}, `{before.record.name}`" for row, before in apart)
     return f"{head} The others, as they were:\n\n{others}" if apart else head
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import peers
 
-from .records import MOVED
+from .records import MOVED, of_file
 from .spread import ROUNDS_MIN, number, short, spread
 
 # An optimisation keeps its place with as much.
@@ -90,14 +90,14 @@ def falls(before, after):
     return lines
 
 
-def last(records, samples, without=""):
-    """The newest record of bench/run of this processor and kind of build that has such figures."""
+def last(records, samples, without=None):
+    """The newest record of bench/run of this processor and kind of build that has such figures, without
+    that of one path."""
     first = samples[0]
     keys = figures(samples).keys()
-    for record in records.found:
-        if record.kind != "run" or record.name == without or record.cpu != first["cpu"]:
+    for record in (of_file(path) for one in records.found for path in one.paths[::-1] if path != without):
+        if record.kind != "run" or record.cpu != first["cpu"]:
             continue
-        same = record.all_rows[0].get("library") == first.get("library", record.all_rows[0].get("library"))
-        if same and keys & figures(record.all_rows).keys():
+        if record.library == first.get("library", record.library) and keys & figures(record.all_rows).keys():
             return record
     return None

@@ -9,11 +9,12 @@ from .spread import Spread, short
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = "results.md"
 PARTS = (checksums, broadcast, failover, fragments, transports, ablation, scale)
-HEAD = ["what", "paper", "ours", "mean±sd", "n", "peer", "ours/peer", "cores", "record"]
+HEAD = ["what", "paper", "ours", "unit", "95 %", "mean±sd", "n", "peer", "ours/peer", "95 %", "cores", "record"]
 OPENING = """# Results beside the papers'
 
-`make evaluation` makes this page out of [records](#records) ([method](design/performance.md)). Figures are medians of
-rounds, in brackets the interval of 95 %. Peers ran in turn with ours. *Cores*: their distance, classes apart.
+`make evaluation` makes this page out of [records](#records) ([method](design/performance.md)). *Ours* is the median of
+rounds, with its interval; peers ran in turn with ours; records of a day and machine are one. *Cores*: their distance, classes apart. F is a figure, T a
+table, S a slide; after a slash in *paper* stands Open MPI's.
 """
 # Record's kind -> how it is made, if not by bench/KIND.
 COMMANDS = {
@@ -34,73 +35,79 @@ def cpu_text(cpu):
     return f"{name}-{found[1]}-{found[2]}" if found else name
 
 
+def linked(folder=DOCS):
+    """Anchors of rows that documents link to."""
+    pages = [*folder.parent.glob("*.md"), *folder.rglob("*.md")]
+    return {anchor for file in pages for anchor in re.findall(r"results\.md#([a-z0-9-]+)\)", file.read_text())}
+
+
 def figure(found):
-    """A median with its interval."""
-    if not isinstance(found, Spread):
-        return found or ""
-    wide = found.n > 1 and short(found.low) != short(found.high)
-    return short(found.median) + (f" ({short(found.low)}-{short(found.high)})" if wide else "")
+    """A median, or a text as it is."""
+    return short(found.median) if isinstance(found, Spread) else found or ""
 
 
-def cells(row):
-    """The cells of a row, as HEAD names them."""
-    name = f'<a id="{row.anchor}"></a>{row.name}'
+def interval(found):
+    """The interval of a median, if it has one."""
+    wide = isinstance(found, Spread) and found.n > 1 and short(found.low) != short(found.high)
+    return f"{short(found.low)}-{short(found.high)}" if wide else ""
+
+
+def cells(row, anchors=()):
+    """The cells of a row, as HEAD names them; with its anchor if that is one of `anchors`."""
+    name = f'<a id="{row.anchor}"></a>{row.name}' if row.anchor in anchors else row.name
     if row.ours is None:
         return [name, row.theirs, row.reason, *[""] * (len(HEAD) - 3)]
     middle = row.ours
     several = isinstance(middle, Spread) and middle.n > 1
     mean = f"{short(middle.mean)}±{short(middle.deviation)}" if several else ""
     count = str(middle.n) if isinstance(middle, Spread) else ""
-    ours = f"{figure(middle)} {row.unit}".rstrip()
-    return [name, row.theirs, ours, mean, count, row.peer, figure(row.ratio), row.cores, f"`{row.record.name}`"]
+    return [name, row.theirs, figure(middle), row.unit, interval(middle), mean, count, row.peer, figure(row.ratio),
+            interval(row.ratio), row.cores, f"`{row.record.name}`"]
 
 
 def table(lines):
     return "\n".join("|".join(line) for line in lines)
 
 
-def section_text(section):
-    parts = [f"## {section.title}"]
-    if section.text:
-        parts.append(section.text)
+def section_text(section, anchors=()):
+    parts = [f"## {section.title}", *section.texts]
     if section.rows:
-        parts.append(table([HEAD, ["---"] * len(HEAD), *map(cells, section.rows)]))
+        lines = [cells(row, anchors) for row in section.rows]
+        parts.append(table([HEAD, ["---"] * len(HEAD), *lines]))
     parts += [f"![{name.split('.')[0]}]({name})" for name in section.pictures]
     return "\n\n".join(parts)
 
 
-def sources(parts, records):
-    """The table of the records that the page has figures of."""
-    text = "\n".join(section_text(part) for part in parts)
+def sources(text, records):
+    """The table of the records that a page has figures of."""
     used = sorted((r for r in records.found if f"`{r.name}`" in text), key=lambda r: r.name)
-    lines = [[f"`{r.name}`", cpu_text(r.cpu), f"`{COMMANDS.get(r.kind, f'bench/{r.kind}')}`"] for r in used]
+    lines = [[",".join(f"`{path.stem}`" for path in r.paths), cpu_text(r.cpu), f"`{COMMANDS.get(r.kind, f'bench/{r.kind}')}`"]
+             for r in used]
     return "## Records\n\n" + table([["record", "processor", "command"], ["---"] * 3, *lines])
 
 
-def text(records):
-    """The page."""
+def files(records, anchors):
+    """Name -> content of the page and its pictures."""
     parts = sections(records)
-    body = [OPENING.rstrip(), *machine.lines(records), *map(section_text, parts), agreement.text(parts, records),
-            sources(parts, records)]
-    return "\n\n".join(part for part in body if part) + "\n"
+    body = [OPENING.rstrip(), *machine.lines(records), *(section_text(part, anchors) for part in parts),
+            agreement.text(parts, records)]
+    body.append(sources("\n".join(body), records))
+    pictures = {name: content for part in parts for name, content in part.pictures.items()}
+    return {PAGE: "\n\n".join(part for part in body if part) + "\n", **pictures}
 
 
-def write(records, folder=DOCS):
-    """Writes the page and its pictures; the paths that it wrote."""
+def write(records, folder=DOCS, anchors=None):
+    """Writes the page and its pictures; the paths that it wrote. `anchors`: those that rows get."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    files = {PAGE: text(records)}
-    for part in sections(records):
-        files |= part.pictures
-    for name, content in files.items():
+    made = files(records, linked() if anchors is None else anchors)
+    for name, content in made.items():
         (folder / name).write_text(content)
-    return [folder / name for name in files]
+    return [folder / name for name in made]
 
 
-def stale(records, folder=DOCS):
+def stale(records, folder=DOCS, anchors=None):
     """Names of files that are not what the records give."""
-    files = {PAGE: text(records)}
-    for part in sections(records):
-        files |= part.pictures
-    return [name for name, content in files.items()
+    made = files(records, linked() if anchors is None else anchors)
+    return [name for name, content in made.items()
             if not (Path(folder) / name).exists() or (Path(folder) / name).read_text() != content]

@@ -1,8 +1,9 @@
-"""Raw samples: the records of bench/record, the newest of each kind first."""
+"""Raw samples: the records of bench/record, the newest of each kind first. Those of one day and machine
+count as one."""
 
 import csv
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,20 +18,20 @@ PROCESSORS = {"2026-11-26-0050-copy-and-sum": "AMD EPYC (family 26, model 2)"}
 
 @dataclass(frozen=True)
 class Record:
-    """One file: what a program measured in one go, or those of its rows that were asked for."""
+    """What a program measured on one machine in a day, as the files of that have it."""
 
-    path: Path
+    paths: tuple
     stamp: str
     kind: str
 
     @cached_property
     def all_rows(self):
-        with open(self.path, newline="") as lines:
-            return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+        return [row for path in self.paths for row in read(path)]
 
     @property
     def name(self):
-        return self.path.stem
+        """That of the newest file."""
+        return self.paths[-1].stem
 
     @property
     def date(self):
@@ -42,8 +43,35 @@ class Record:
         first = self.all_rows[0] if self.all_rows else {}
         return first.get("cpu") or PROCESSORS.get(self.name, "")
 
+    @property
+    def library(self):
+        """How the library was built."""
+        return self.all_rows[0].get("library", "") if self.all_rows else ""
+
     def rows(self, **wanted):
         return where(self.all_rows, **wanted)
+
+
+def read(path):
+    """The rows of a file."""
+    with open(path, newline="") as lines:
+        return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+def of_file(path):
+    """The record of one file alone; its name need not be that of a record."""
+    name = NAME.fullmatch(path.name)
+    return Record((path,), *((name[1], name[2]) if name else ("", "")))
+
+
+def together(files):
+    """Records of a kind, processor, build and day as one."""
+    groups = defaultdict(list)
+    for record in files:
+        groups[record.kind, record.cpu, record.library, record.date].append(record)
+    for same in groups.values():
+        same.sort(key=lambda record: record.name)
+        yield Record(tuple(record.paths[0] for record in same), same[-1].stamp, same[-1].kind)
 
 
 def where(rows, **wanted):
@@ -65,12 +93,8 @@ class Records:
     """The records of one folder, without some of them."""
 
     def __init__(self, folder=None):
-        found = []
-        for path in Path(folder or FOLDER).glob("*.csv"):
-            name = NAME.fullmatch(path.name)
-            if name:
-                found.append(Record(path, name[1], name[2]))
-        self.found = sorted(found, key=lambda record: (record.stamp, record.name), reverse=True)
+        files = [of_file(path) for path in Path(folder or FOLDER).glob("*.csv") if NAME.fullmatch(path.name)]
+        self.found = sorted(together(files), key=lambda record: (record.stamp, record.name), reverse=True)
 
     def before(self, record):
         """The records of the same processor, without this one and newer ones of its kind."""

@@ -36,11 +36,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: rows, or other text in their place, and pictures (file name -> text)."""
+    """A part of the page: paragraphs or tables, then rows, and pictures (file name -> content)."""
 
     title: str
     rows: list = field(default_factory=list)
-    text: str = ""
+    texts: tuple = ()
     pictures: dict = field(default_factory=dict)
 
 
@@ -102,3 +102,8 @@ def contenders(test, size=None):
     more = {"bytes": str(size)} if size else {}
     return {c.name: {"contender": c.name, "test": test, **more}
             for c in peers.CONTENDERS if not (c.ours or c.floor)}
+
+
+def size_name(size):
+    """A number of bytes in one word."""
+    return next((f"{size >> shift}{unit}" for shift, unit in ((20, "M"), (10, "K")) if size >> shift), f"{size}B")

@@ -9,12 +9,13 @@ from .spread import number, short
 
 TITLE = "Scale"
 # Columns that count what grows.
+NOTE = "From the fewest to the most hosts, simulated, and how it grows."
 COUNTS = ("endpoints", "ranks", "hosts")
 GROWTHS = {
     "1": lambda n: 0.0, "log N": math.log2, "N": float, "N log N": lambda n: n * math.log2(n), "N²": lambda n: float(n) ** 2,
 }
 # Columns that say nothing of the protocol: the simulator's own time and memory.
-OWN = ("seconds", "resident_mb")
+OWN = ("seconds", "resident_mb", "messages", "peers", "packets")
 
 
 def fit(points):
@@ -63,10 +64,9 @@ def rows(record):
         points.sort()
         if len({n for n, _ in points}) < 3:
             continue
-        (low, first), (high, last) = points[0], points[-1]
+        first, last = points[0][1], points[-1][1]
         anchor = f"scale-{record.kind}-{column}-{work}".lower().replace(" ", "-").replace("_", "-")
-        yield Row(anchor, f"{work}, {column}".replace("_", " "), "", f"{short(first)} at {low:,}, {short(last)} at {high:,}: "
-                  f"{fit(points)[0]}", cores="simulated", record=record)
+        yield Row(anchor, f"{work}-{column}".lower().replace("_", "-"), "", f"{short(first)} to {short(last)}", fit(points)[0], cores="simulated", record=record)
 
 
 def picture(records):
@@ -88,4 +88,4 @@ def section(records):
         if record.kind.endswith("scale") and record.kind != "sim-group-scale" and record.all_rows:
             newest.setdefault(record.kind, record)
     found = list(newest.values())
-    return Section(TITLE, [row for record in found for row in rows(record)], pictures=picture(found))
+    return Section(TITLE, [row for record in found for row in rows(record)], (NOTE,), pictures=picture(found))

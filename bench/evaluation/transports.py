@@ -4,10 +4,12 @@ high performance interconnects?"."""
 import svg
 
 from .records import where
-from .rows import Row, Section, missing, relative
+from .rows import Row, Section, missing, relative, size_name
 from .spread import number, short, spread
 
 TITLE = "RC, UC, UD: Koop, Kumar, Panda 2008"
+NOTE = ("rc/rc-native/uc/uc-native/ud/ud-native, two ranks, soft-RoCE in an emulated guest: compare columns. *eam*, *chain*: "
+        "LAMMPS; of the paper's runs the length is unknown.")
 COMBINATIONS = ("rc", "rc-native", "uc", "uc-native", "ud", "ud-native")
 # Table 3, by combination: of runs whose length the paper does not say.
 TABLE_3 = {
@@ -18,8 +20,8 @@ TABLE_3 = {
     ("chain", "acks of the run"): "1,817/-/1,815/-/1,983/-", ("chain", "reliability kB"): "80/-/80/-/70/-",
     ("chain", "queue"): "16.8/-/16.7/-/8.82/-",
 }
-CURVES = (("latency", "8", "us", "equal, fig. 4a"), ("latency", "65536", "us", ""),
-          ("bandwidth", "8192", "MB/s", "-50 MB/s reliable, fig. 4b"), ("bandwidth", "65536", "MB/s", "ud least, fig. 4b"))
+CURVES = (("latency", "8", "us", "equal F4a"), ("latency", "65536", "us", ""),
+          ("bandwidth", "8192", "MB/s", "less F4b"), ("bandwidth", "65536", "MB/s", "ud-less F4b"))
 
 
 def cells(rows):
@@ -41,25 +43,25 @@ def matrix(anchor, name, theirs, record, unit, **wanted):
 def curves(records):
     record = records.newest("verbs", part="curves")
     for test, size, unit, theirs in CURVES:
-        yield matrix(f"verbs-{test}-{size}", f"{test}, {svg.size_text(int(size))}", theirs, record, unit,
+        yield matrix(f"verbs-{test}-{size}", f"{test} {size_name(int(size))}", theirs, record, unit,
                      part="curves", what=test, bytes=size)
 
 
 def rates(records):
     """Messages of 8 B a second, and of the length and pattern of jac2000's."""
-    for part, what, name, theirs in (("rate", "rate", "8 B messages", "uc, ud 1.1 of rc, fig. 4c"),
-                                     ("jac", "rate", "jac2000's messages", "6,979 each; uc 0.75 of rc's time, fig. 5a")):
+    for part, what, name, theirs in (("rate", "rate", "rate 8B", "uc>rc F4c"),
+                                     ("jac", "rate", "jac2000, rate", "uc>rc F5a")):
         record = records.newest("verbs", part=part, what=what)
-        yield matrix(f"verbs-{part}", name, theirs, record, "M/s" if part == "none" else "messages/s", part=part, what=what)
+        yield matrix(f"verbs-{part}", name, theirs, record, "messages/s", part=part, what=what)
     record = records.newest("verbs", part="jac", what="acks alone")
-    yield matrix("verbs-jac-acks", "jac2000, acks alone", "56,299/-/57,981/-/57,428/-, table 2", record, "per message",
+    yield matrix("verbs-jac-acks", "jac2000, acks alone", "56,299/-/57,981/-/57,428/- T2", record, "per message",
                  part="jac", what="acks alone")
 
 
 def table_3(records):
     for (part, what), theirs in TABLE_3.items():
         record = records.newest("verbs", part=part, what=what)
-        yield matrix(f"verbs-{part}-{what.replace('/', '-').replace(' ', '-')}", f"{part}, {what}", f"{theirs}, table 3",
+        yield matrix(f"verbs-{part}-{what.replace('/', '-').replace(' ', '-').lower()}", f"{part}, {what}", f"{theirs} T3",
                      record, "", part=part, what=what)
 
 
@@ -68,7 +70,7 @@ def against_native(records):
     record = records.newest("verbs", part="curves")
     for kind in ("rc", "uc", "ud"):
         name = dict(part="curves", what="bandwidth", bytes="65536")
-        yield relative(f"verbs-{kind}-reliable", f"64 KiB, {kind} reliable over native", "", record, False,
+        yield relative(f"verbs-{kind}-reliable", f"64K {kind}/native", "", record, False,
                        ours={"combination": kind, **name}, base={"combination": f"{kind}-native", **name})
 
 
@@ -89,7 +91,7 @@ def picture(records):
 
 def section(records):
     rows = [*curves(records), *against_native(records), *rates(records), *table_3(records),
-            missing("namd", "NAMD", "fig. 5, table 2", "not free to pass on; jac2000's load above"),
-            missing("rhodo", "LAMMPS rhodo", "fig. 6, table 3", "data not in Debian"),
-            missing("verbs-512", "512 cores, adapters", "figs. 5, 6", "needs a cluster")]
-    return Section(TITLE, rows, pictures=picture(records))
+            missing("namd", "NAMD", "F5 T2", "not free; its load above"),
+            missing("rhodo", "rhodo", "F6 T3", "data not in Debian"),
+            missing("verbs-512", "512 cores", "F5 F6", "needs adapters")]
+    return Section(TITLE, rows, (NOTE,), pictures=picture(records))

@@ -179,7 +179,8 @@ def test_spelling():
 
 
 def anchors(text):
-    """The anchors that a renderer makes of a document's headings."""
+    """The anchors that a renderer makes of a document's headings, and those that it has."""
+    yield from re.findall(r'<a id="([^"]+)"></a>', text)
     text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
         words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
