@@ -10,7 +10,8 @@ def pairs(parts, records, rebuild):
     rows = [row for part in parts for row in part.rows if row.judged and row.record]
     older = {}
     for record in {row.record for row in rows}:
-        again = rebuild(records.before(record))
+        rest = records.before(record)
+        again = rebuild(rest) if rest.has(record.kind) else []
         older[record.name] = {row.anchor: row for part in again for row in part.rows}
     for row in rows:
         before = older[row.record.name].get(row.anchor)

@@ -48,8 +48,16 @@ class Record:
         """How the library was built."""
         return self.all_rows[0].get("library", "") if self.all_rows else ""
 
+    @cached_property
+    def _found(self):
+        return {}
+
     def rows(self, **wanted):
-        return where(self.all_rows, **wanted)
+        """The rows with these values, which are looked for once."""
+        key = tuple(sorted(wanted.items()))
+        if key not in self._found:
+            self._found[key] = where(self.all_rows, **wanted)
+        return self._found[key]
 
 
 def read(path):
@@ -102,6 +110,10 @@ class Records:
         older.found = [r for r in self.found
                        if r.cpu == record.cpu and (r.kind != record.kind or r.stamp < record.stamp)]
         return older
+
+    def has(self, kind):
+        """Whether there is one of a kind."""
+        return any(record.kind == kind for record in self.found)
 
     def newest(self, kind, **wanted):
         """The newest record of a kind that has such rows, or None."""
