@@ -15,7 +15,9 @@ GROWTHS = {
     "1": lambda n: 0.0, "log N": math.log2, "N": float, "N log N": lambda n: n * math.log2(n), "N²": lambda n: float(n) ** 2,
 }
 # Columns that say nothing of the protocol: the simulator's own time and memory.
-OWN = ("seconds", "resident_mb", "messages", "peers", "packets")
+OWN = ("seconds", "resident_mb", "messages", "peers", "packets", "wall time")
+# Columns of a record with a row for each value.
+LONG = {"part", "quantity", "unit", "value"}
 
 
 def fit(points):
@@ -43,38 +45,44 @@ def _residual(points):
 
 
 def series(record):
-    """(what, of which work) -> [(N, value)] of a record."""
-    rows = record.all_rows
-    count = next((c for c in COUNTS if c in rows[0]), None)
+    """(what, of which work, unit) -> [(N, value)] of a record: a row for each value, or a column."""
+    first = record.all_rows[0]
+    count = next((c for c in COUNTS if c in first), None)
     if not count:
         return {}
-    numeric = [c for c in rows[0] if c != count and not math.isnan(number(rows[0][c]))]
-    words = [c for c in rows[0] if c not in numeric and c not in (count, "date", "cpu", "library")]
     found = {}
-    for row in rows:
+    if LONG <= {*first}:
+        for row in record.all_rows:
+            if row["quantity"] not in OWN:
+                key = row["quantity"], row["part"], row["unit"]
+                found.setdefault(key, []).append((int(row[count]), number(row["value"])))
+        return found
+    numeric = [c for c in first if c != count and not math.isnan(number(first[c]))]
+    words = [c for c in first if c not in numeric and c not in (count, "date", "cpu", "library")]
+    for row in record.all_rows:
         work = " ".join(row[c] for c in words)
         for column in numeric:
             if column not in OWN and not math.isnan(value := number(row[column])):
-                found.setdefault((column, work), []).append((int(row[count]), value))
+                found.setdefault((column, work, ""), []).append((int(row[count]), value))
     return found
 
 
 def rows(record):
-    for (column, work), points in series(record).items():
+    for (column, work, unit), points in series(record).items():
         points.sort()
         if len({n for n, _ in points}) < 3:
             continue
         first, last = points[0][1], points[-1][1]
         anchor = f"scale-{record.kind}-{column}-{work}".lower().replace(" ", "-").replace("_", "-")
-        yield Row(anchor, f"{work}-{column}".lower().replace("_", "-"), "", f"{short(first)} to {short(last)}", fit(points)[0], cores="simulated", record=record)
+        yield Row(anchor, f"{work}-{column}".lower().replace("_", "-").replace(" ", "-"), "", f"{short(first)} to {short(last)}", f"{unit}:{fit(points)[0]}".strip(":"), cores="simulated", record=record)
 
 
 def picture(records):
     panels = []
     for record in records:
         found = series(record)
-        for column in dict.fromkeys(column for column, _ in found):
-            lines = [svg.Line(work or column, sorted(points)) for (c, work), points in found.items()
+        for column in dict.fromkeys(column for column, _, _ in found):
+            lines = [svg.Line(work or column, sorted(points)) for (c, work, _), points in found.items()
                      if c == column and min(y for _, y in points) > 0]
             if lines:
                 panels.append(svg.Panel(column.replace("_", " "), "", lines, unit="hosts", height=180))

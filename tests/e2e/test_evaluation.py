@@ -306,6 +306,18 @@ def test_growth_is_fitted(growth):
     assert scale.fit([(n, 5 + 2 * f(n)) for n in (16, 64, 256, 1024, 4096)])[0] == growth
 
 
+@pytest.mark.parametrize("head, line", [
+    ("work,hosts,virtual_us,seconds", "start,{n},{value},9"),
+    ("part,quantity,unit,endpoints,value", "start,virtual us,us,{n},{value}\nstart,wall time,s,{n},9"),
+], ids=["a column for each", "a row for each"])
+def test_growth_of_both_forms_of_records(tmp_path, head, line):
+    lines = [line.format(n=n, value=10 * n) for n in (16, 64, 256)]
+    (tmp_path / "2026-01-01-0900-scale.csv").write_text("\n".join(["# said of it", head, *lines, ""]))
+    part = scale.section(Records(tmp_path))
+    assert [(row.name, row.ours) for row in part.rows] == [("start-virtual-us", "160 to 2,560")]
+    assert part.rows[0].unit.endswith("N") and "results-scale.svg" in part.pictures
+
+
 def test_texts_of_several_figures_stand_as_they_are():
     record = Records().newest("run")
     assert page.cells(Row("x", "rc", "1/2", "3/4", "us", record=record))[1:5] == ["1/2", "3/4", "us", ""]
