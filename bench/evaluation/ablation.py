@@ -11,8 +11,8 @@ TESTS = (("latency", "8"), ("rate", "8"), ("bw64k", "65536"), ("bw4m", "4194304"
 VERBS_TESTS = ("latency", "rate", "bw64k")
 KEYED = (("latency:8", "8B", True), ("rate:8", "8B-rate", False), ("bandwidth:65536", "64K", False),
          ("bandwidth:4194304", "4M", False))
-NOTE = ("Latency (us) and rate (M/s) of 8 B, bandwidth of 64 KiB and 4 MiB (GB/s), broadcast of 64 KiB to 4 hosts (us), MPICH; "
-        "median±deviation. Empty: not measured yet. Then levels of FI_MARLINE_AUTH over `off`.")
+NOTE = ("Latency (us) and rate (M/s) of 8 B, bandwidth of 64 KiB and 4 MiB (GB/s), broadcast of 64 KiB to 4 hosts "
+        "(us), MPICH; median±deviation. Empty: not measured yet. Then levels of FI_MARLINE_AUTH over `off`.")
 # Where bench/ablation has not measured a kind: record's kind, column of the form, level -> form.
 ELSEWHERE = {
     "udp": ("run", "contender", {"raw": "marline raw", "reliable": "marline reliable", "sums": "marline"}, {}),
@@ -31,7 +31,8 @@ def source(records, kind, test, size):
     if kind in ("rc", "uc", "ud"):
         what, size, factor = VERBS.get(test, ("", "", 1))
         record = records.newest("verbs", what=what, combination=kind) if what else None
-        return record, lambda level: record.rows(combination=kind + FORMS.get(level, "-"), what=what, bytes=size), factor
+        return record, lambda level: record.rows(combination=kind + FORMS.get(level, "-"), what=what,
+                                                 bytes=size), factor
     of, column, forms, more = ELSEWHERE.get(kind, ("", "", {}, {}))
     record = records.newest(of, test=test, **more, **{column: forms["sums"]}) if of else None
     return record, lambda level: record.rows(test=test, bytes=size, **more, **{column: forms.get(level, "-")}), 1

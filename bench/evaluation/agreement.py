@@ -15,7 +15,8 @@ def pairs(parts, records, rebuild):
         older[record.name] = {row.anchor: row for part in again for row in part.rows}
     for row in rows:
         before = older[row.record.name].get(row.anchor)
-        if before and before.judged and before.record.kind == row.record.kind and min(row.judged.n, before.judged.n) > 1:
+        same = before and before.judged and before.record.kind == row.record.kind
+        if same and min(row.judged.n, before.judged.n) > 1:
             yield row, before
 
 
@@ -27,9 +28,10 @@ def text(parts, records):
     if not found:
         return ""
     apart = [(row, before) for row, before in found if not marks.overlap(row.judged, before.judged)]
-    head = (f"## Agreement\n\n{len(found) - len(apart)} of {len(found)} rows that an earlier record of the same processor "
-            "has too agree with it within the intervals.")
-    others = "\n".join(f"- {row.name}: {short(before.judged.median)}, `{before.record.name}`" for row, before in apart)
+    head = (f"## Agreement\n\n{len(found) - len(apart)} of {len(found)} rows that an earlier record of the same "
+            "processor has too agree with it within the intervals.")
+    others = "\n".join(f"- {row.name}: {short(before.judged.median)}, `{before.record.name}`"
+                       for row, before in apart)
     return f"{head} The others, as they were:\n\n{others}" if apart else head
 
 

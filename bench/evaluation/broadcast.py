@@ -20,8 +20,8 @@ MORE = (
     ("skew10", 1 << 20, "1M-late", "us", True, "", ""),
 )
 HOSTS = ("4", "8", "16")
-NOTE = ("Until the last of 8 hosts has it; *stream*: in series; *late*: in the call, receivers up to 10 ms late. The paper's "
-        "are over its point to point.")
+NOTE = ("Until the last of 8 hosts has it; *stream*: in series; *late*: in the call, receivers up to 10 ms late. The "
+        "paper's are over its point to point.")
 
 
 def schemes(records, hosts="8"):

@@ -7,8 +7,8 @@ from .spread import spread
 
 TITLE = "Checksums: Denis, Trahay, Ishikawa 2012"
 # Figure 1, in numbers by figure 4 of the paper on fault tolerance (same cluster), in GB/s.
-NOTE = ("*Sum*: 32 KiB in the cache. *Fused*: copy and sum in one pass over two. *Loss*, *added*: by the models. Sizes and "
-        "kernels (`is` to `mg`, two ranks): bandwidth, or time, with sums over without.")
+NOTE = ("*Sum*: 32 KiB in the cache. *Fused*: copy and sum in one pass over two. *Loss*, *added*: by the models. "
+        "Sizes and kernels (`is` to `mg`, two ranks): bandwidth, or time, with sums over without.")
 ALGORITHMS = {
     "sum32": ("plain", 24.1), "xor32": ("xor", 16.0), "adler32": ("Adler-32", 1.76),
     "fletcher64": ("Fletcher-64", 6.09), "jenkins": ("Jenkins", 3.49), "fnv1a": ("FNV-1a", 6.10),
@@ -68,8 +68,8 @@ def bandwidth(records):
         for size in sizes:
             found = dict(algorithm=algorithm, bytes=str(size))
             record = records.newest("checksums", **found)
-            yield relative(f"{algorithm}-{size_name(size).lower()}", f"{size_name(size)} {algorithm}", FIGURE_4[size], record, False, ours=found,
-                           base=dict(algorithm="none", bytes=str(size)), column="us", inverted=True)
+            yield relative(f"{algorithm}-{size_name(size).lower()}", f"{size_name(size)} {algorithm}",
+                           FIGURE_4[size], record, False, ours=found, base=dict(algorithm="none", bytes=str(size)), column="us", inverted=True)
     found = dict(algorithm="crc64-nh", bytes=str(1 << 20))
     yield relative("strong-10gbit", "1M at 10Gbit/s", "0.97 F5",
                    records.newest("checksums-10gbit", **found), False, ours=found,

@@ -7,9 +7,11 @@ from .spread import number, spread
 TITLE = "Fault tolerance: NewMadeleine"
 RAW, RELIABLE, SUMMED = "marline raw", "marline reliable", "marline"
 KINDS = ("udp-udp", "udp-tcp", "tcp-udp", "shm-udp")
-FAULTS = {"silent": "silent", "one-way": "one-way", "loss": "30%-loss", "down": "down", "reset": "reset", "address": "address"}
-NOTE = ("*Reliability*, *sums*: what they add to 8 B, and leave of 4 MiB. *Alone*, *workers*: 4 MiB with sums over without, by "
-        "the rank, by other cores. *udp-udp silent*: longest round trip as the first rail fails and the second stands by; ≤: the worst.")
+FAULTS = {"silent": "silent", "one-way": "one-way", "loss": "30%-loss", "down": "down", "reset": "reset",
+          "address": "address"}
+NOTE = ("*Reliability*, *sums*: what they add to 8 B, and leave of 4 MiB. *Alone*, *workers*: 4 MiB with sums over "
+        "without, by the rank, by other cores. *udp-udp silent*: longest round trip as the first rail fails and the "
+        "second stands by; ≤: the worst.")
 
 
 def overhead(records):

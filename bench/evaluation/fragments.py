@@ -6,9 +6,9 @@ from .rows import Row, Section, contenders, missing, relative, size_name, value
 from .spread import number, spread
 
 TITLE = "Fragments: Shipman, Graham, Bosilca 2007"
-NOTE = ("Bandwidth beside peers; of 4 MiB over raw, and by bytes of a fragment over whole packets. *Lost*: 256 KiB messages over "
-        "two rails of 1 Gbit/s, rate before and after one is silent, and the gap. *Loss*: 1 % of packets, over none: time of "
-        "8 B, goodput of 4 MiB.")
+NOTE = ("Bandwidth beside peers; of 4 MiB over raw, and by bytes of a fragment over whole packets. *Lost*: 256 KiB "
+        "messages over two rails of 1 Gbit/s, rate before and after one is silent, and the gap. *Loss*: 1 % of packets, "
+        "over none: time of 8 B, goodput of 4 MiB.")
 FRAGMENTS = (448, 896, 1792, 4032, 8512)
 # Milliseconds around the fault that count as before it and after failover.
 BEFORE, AFTER = (-250, -20), (200, 900)
@@ -49,7 +49,8 @@ def failover(records):
         if not rates:
             yield missing(f"flow-{kinds}", name, "F7")
             continue
-        before, after = (statistics.fmean(rate for ms, rate in rates if low <= ms < high) for low, high in (BEFORE, AFTER))
+        before, after = (statistics.fmean(rate for ms, rate in rates if low <= ms < high)
+                         for low, high in (BEFORE, AFTER))
         yield Row(f"flow-{kinds}", name, "F7", f"{before:.0f}/{after:.0f}/{gap_ms(rates)}",
                   "Mbit/s;ms", record=record)
 

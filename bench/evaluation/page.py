@@ -13,13 +13,14 @@ HEAD = ["what", "paper", "ours", "unit", "95 %", "mean±sd", "n", "peer", "ours/
 OPENING = """# Results beside the papers'
 
 `make evaluation` makes this page out of [records](#records) ([method](design/performance.md)). *Ours* is the median of
-rounds, with its interval; peers ran in turn with ours; records of a day and machine are one. *Cores*: their distance, classes apart. F is a figure, T a
-table, S a slide; after a slash in *paper* stands Open MPI's.
+rounds, with its interval; peers ran in turn with ours; records of a day and machine are one. *Cores*: their
+distance, classes apart. F is a figure, T a table, S a slide; after a slash in *paper* stands Open MPI's.
 """
 # Record's kind -> how it is made, if not by bench/KIND.
 COMMANDS = {
-    "tune": "marline tune", "copy-and-sum": "make bench-checksums", "checksums-10gbit": "bench/checksums --rate 10gbit",
-    "sim-group-scale": "marline sim --scale", "flow": "bench/gap --flow",
+    "tune": "marline tune", "copy-and-sum": "make bench-checksums",
+    "checksums-10gbit": "bench/checksums --rate 10gbit", "scale": "marline-sim --scale", "sim-scale": "marline-sim --scale",
+    "sim-group-scale": "marline-sim --group-scale", "flow": "bench/gap --flow",
 }
 
 
@@ -81,8 +82,8 @@ def section_text(section, anchors=()):
 def sources(text, records):
     """The table of the records that a page has figures of."""
     used = sorted((r for r in records.found if f"`{r.name}`" in text), key=lambda r: r.name)
-    lines = [[",".join(f"`{path.stem}`" for path in r.paths), cpu_text(r.cpu), f"`{COMMANDS.get(r.kind, f'bench/{r.kind}')}`"]
-             for r in used]
+    lines = [[",".join(f"`{path.stem}`" for path in r.paths), cpu_text(r.cpu),
+              f"`{COMMANDS.get(r.kind, f'bench/{r.kind}')}`"] for r in used]
     return "## Records\n\n" + table([["record", "processor", "command"], ["---"] * 3, *lines])
 
 

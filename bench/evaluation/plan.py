@@ -36,7 +36,8 @@ class Step:
         return self.quick_s if quick else self.full_s
 
 
-SCHEMES = "tcp,marline,multicast,multicast-original,multicast-basic,multicast-window,multicast-co-root2,multicast-aggregate10"
+SCHEMES = ("tcp,marline,multicast,multicast-original,multicast-basic,multicast-window,multicast-co-root2,"
+           "multicast-aggregate10")
 STEPS = (
     Step("run", "--rounds 5 --seconds 0.1 --curve-seconds 0.02", 1300,
          "--rounds 1 --samples 1 --seconds 0.05 --curve-seconds 0 --threads 0", 150),
@@ -48,7 +49,8 @@ STEPS = (
     Step("sums", "--rounds 5", 240, None, 0),
     Step("sums", "--rounds 5 --busy", 240, "--rounds 1 --samples 1 --rails tcp:lo --checksums fnv1a --busy", 45),
     Step("apps", "--rounds 10", 600, "--rounds 1 --only sort,cg", 60),
-    Step("bcast", f"--hosts 8 --mpis mpich --bytes 4,65536,1048576 --rounds 3 --seconds 0.2 --skew 10 --only {SCHEMES}", 700,
+    Step("bcast",
+         f"--hosts 8 --mpis mpich --bytes 4,65536,1048576 --rounds 3 --seconds 0.2 --skew 10 --only {SCHEMES}", 700,
          "--hosts 4 --mpis mpich --bytes 4,65536 --rounds 1 --seconds 0.05 --only tcp,marline,multicast", 90),
     Step("gap", "--repeats 5 --kinds udp-udp,tcp-udp", 400, "--repeats 1 --kinds udp-udp --faults down,silent", 60),
     Step("gap", "--flow --kinds udp-udp,udp-tcp --faults down,silent", 90, None, 0),

@@ -1,6 +1,7 @@
 """How things grow with the number of hosts: the records of simulations and of large jobs."""
 
 import math
+import re
 
 import svg
 
@@ -12,7 +13,8 @@ TITLE = "Scale"
 NOTE = "From the fewest to the most hosts, simulated, and how it grows."
 COUNTS = ("endpoints", "ranks", "hosts")
 GROWTHS = {
-    "1": lambda n: 0.0, "log N": math.log2, "N": float, "N log N": lambda n: n * math.log2(n), "N²": lambda n: float(n) ** 2,
+    "1": lambda n: 0.0, "log N": math.log2, "N": float, "N log N": lambda n: n * math.log2(n),
+    "N²": lambda n: float(n) ** 2,
 }
 # Columns that say nothing of the protocol: the simulator's own time and memory.
 OWN = ("seconds", "resident_mb", "messages", "peers", "packets", "wall time")
@@ -73,8 +75,9 @@ def rows(record):
         if len({n for n, _ in points}) < 3:
             continue
         first, last = points[0][1], points[-1][1]
-        anchor = f"scale-{record.kind}-{column}-{work}".lower().replace(" ", "-").replace("_", "-")
-        yield Row(anchor, f"{work}-{column}".lower().replace("_", "-").replace(" ", "-"), "", f"{short(first)} to {short(last)}", f"{unit}:{fit(points)[0]}".strip(":"), cores="simulated", record=record)
+        anchor = re.sub(r"[^a-z0-9-]", "-", f"scale-{record.kind}-{work}-{column}".lower())
+        yield Row(anchor, anchor.removeprefix(f"scale-{record.kind}-"), "", f"{short(first)} to {short(last)}",
+                  f"{unit}:{fit(points)[0]}".strip(":"), cores="simulated", record=record)
 
 
 def picture(records):

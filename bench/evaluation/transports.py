@@ -8,8 +8,8 @@ from .rows import Row, Section, missing, relative, size_name
 from .spread import number, short, spread
 
 TITLE = "RC, UC, UD: Koop, Kumar, Panda 2008"
-NOTE = ("rc/rc-native/uc/uc-native/ud/ud-native, two ranks, soft-RoCE in an emulated guest: compare columns. *eam*, *chain*: "
-        "LAMMPS; of the paper's runs the length is unknown.")
+NOTE = ("rc/rc-native/uc/uc-native/ud/ud-native, two ranks, soft-RoCE in an emulated guest: compare columns. *eam*, "
+        "*chain*: LAMMPS; of the paper's runs the length is unknown.")
 COMBINATIONS = ("rc", "rc-native", "uc", "uc-native", "ud", "ud-native")
 # Table 3, by combination: of runs whose length the paper does not say.
 TABLE_3 = {
@@ -61,8 +61,8 @@ def rates(records):
 def table_3(records):
     for (part, what), theirs in TABLE_3.items():
         record = records.newest("verbs", part=part, what=what)
-        yield matrix(f"verbs-{part}-{what.replace('/', '-').replace(' ', '-').lower()}", f"{part}, {what}", f"{theirs} T3",
-                     record, "", part=part, what=what)
+        anchor = f"verbs-{part}-{what}".replace("/", "-").replace(" ", "-").lower()
+        yield matrix(anchor, f"{part}, {what}", f"{theirs} T3", record, "", part=part, what=what)
 
 
 def against_native(records):

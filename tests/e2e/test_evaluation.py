@@ -31,8 +31,8 @@ def write(folder, name, rows):
 
 def of_run(contender, values, **more):
     """Samples of bench/run, one for each round."""
-    return [{"date": "2026-01-01T00:00:00", "round": n, "contender": contender, "value": v, "class": "near", **OF_RUN, **more}
-            for n, v in enumerate(values)]
+    return [{"date": "2026-01-01T00:00:00", "round": n, "contender": contender, "value": v, "class": "near",
+             **OF_RUN, **more} for n, v in enumerate(values)]
 
 
 def test_records_are_found_by_kind_newest_first(tmp_path):
@@ -53,7 +53,8 @@ def test_records_are_found_by_kind_newest_first(tmp_path):
 
 
 def test_comments_and_samples_that_moved_do_not_count(tmp_path):
-    path = write(tmp_path, "2026-01-01-run", of_run("marline", [5, 6]) + of_run("marline", [50], **{"class": "changed"}))
+    moved = of_run("marline", [50], **{"class": "changed"})
+    path = write(tmp_path, "2026-01-01-run", of_run("marline", [5, 6]) + moved)
     path.write_text("# said of it\n" + path.read_text())
     record = Records(tmp_path).newest("run")
     assert [row["value"] for row in record.rows(contender="marline")] == ["5", "6"]
@@ -76,7 +77,8 @@ def test_ratios_are_made_within_rounds():
     assert len(by_round(theirs)) == 2
 
 
-@pytest.mark.parametrize("value_, text", [(0.12345, "0.123"), (5.0, "5"), (1234, "1,230"), (99.96, "100"), (-4117.5, "-4,120")])
+@pytest.mark.parametrize("value_, text", [(0.12345, "0.123"), (5.0, "5"), (1234, "1,230"), (99.96, "100"),
+                                          (-4117.5, "-4,120")])
 def test_figures_have_three_digits(value_, text):
     assert short(value_) == text
 
@@ -97,7 +99,8 @@ def test_what_was_not_measured_says_so(tmp_path):
     record = Records(tmp_path).newest("run")
     for row in (value("x", "8 B", "1.4", None, "us", True, ours={}),
                 value("x", "8 B", "1.4", record, "us", True, ours=dict(contender="marline raw")),
-                relative("x", "8 B", "1.4", record, True, ours=dict(contender="marline"), base=dict(contender="raw"))):
+                relative("x", "8 B", "1.4", record, True, ours=dict(contender="marline"),
+                         base=dict(contender="raw"))):
         assert row == missing("x", "8 B", "1.4") and MISSING in page.cells(row)
 
 
@@ -138,7 +141,8 @@ def test_the_page_is_that_of_the_records():
 def test_a_stale_page_is_named(tmp_path):
     (tmp_path / page.PAGE).write_text("another\n")
     words = ["--render", "--check", "--records", tmp_path, "--docs", tmp_path]
-    done = subprocess.run([sys.executable, labs.ROOT / "bench" / "evaluation", *words], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, labs.ROOT / "bench" / "evaluation", *words],
+                          capture_output=True, text=True)
     assert done.returncode == 1 and f"not as the records have it: {page.PAGE}" in done.stderr
 
 
@@ -290,7 +294,8 @@ try:
 except KeyboardInterrupt:
     print("kept")
 """
-    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
+                             start_new_session=True)
     assert child.stdout.readline() == "begun\n"
     assert plan.interrupt(child) and child.stdout.read() == "kept\n"
 
