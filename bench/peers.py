@@ -1,5 +1,6 @@
 """The contenders and how each is started: Marline in its three forms and its peers."""
 
+import contextlib
 import csv
 import datetime
 import os
@@ -134,6 +135,15 @@ def judged(ratios, target, most):
         return text
     sign = "at most" if most else "at least"
     return f"{text}   target: {sign} {target}  {verdict(ratio, low, high, target, most)}"
+
+
+@contextlib.contextmanager
+def kept_when_interrupted():
+    """Ends what is inside at Ctrl-C, and goes on after it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted: what was measured counts", file=sys.stderr)
 
 
 def record_folder():

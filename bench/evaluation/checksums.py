@@ -69,7 +69,8 @@ def bandwidth(records):
             found = dict(algorithm=algorithm, bytes=str(size))
             record = records.newest("checksums", **found)
             yield relative(f"{algorithm}-{size_name(size).lower()}", f"{size_name(size)} {algorithm}",
-                           FIGURE_4[size], record, False, ours=found, base=dict(algorithm="none", bytes=str(size)), column="us", inverted=True)
+                           FIGURE_4[size], record, False, ours=found,
+                           base=dict(algorithm="none", bytes=str(size)), column="us", inverted=True)
     found = dict(algorithm="crc64-nh", bytes=str(1 << 20))
     yield relative("strong-10gbit", "1M at 10Gbit/s", "0.97 F5",
                    records.newest("checksums-10gbit", **found), False, ours=found,

@@ -93,11 +93,11 @@ def falls(before, after):
 def last(records, samples, without=None):
     """The newest record of bench/run of this processor and kind of build that has such figures, without
     that of one path."""
-    first = samples[0]
+    first = {"library": peers.library(), **samples[0]}
     keys = figures(samples).keys()
     for record in (of_file(path) for one in records.found for path in one.paths[::-1] if path != without):
         if record.kind != "run" or record.cpu != first["cpu"]:
             continue
-        if record.library == first.get("library", record.library) and keys & figures(record.all_rows).keys():
+        if record.library == first["library"] and keys & figures(record.all_rows).keys():
             return record
     return None

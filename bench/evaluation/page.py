@@ -19,8 +19,9 @@ distance, classes apart. F is a figure, T a table, S a slide; after a slash in *
 # Record's kind -> how it is made, if not by bench/KIND.
 COMMANDS = {
     "tune": "marline tune", "copy-and-sum": "make bench-checksums",
-    "checksums-10gbit": "bench/checksums --rate 10gbit", "scale": "marline-sim --scale", "sim-scale": "marline-sim --scale",
-    "sim-group-scale": "marline-sim --group-scale", "flow": "bench/gap --flow",
+    "checksums-10gbit": "bench/checksums --rate 10gbit", "scale": "marline-sim --scale",
+    "sim-scale": "marline-sim --scale",
+    "sim-group-scale": "marline-sim --profile group --scale 1024", "flow": "bench/gap --flow",
 }
 
 

@@ -5,6 +5,7 @@ import csv
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 
 import pytest
 
@@ -132,6 +133,13 @@ def test_anchors_of_rows_are_distinct():
     rows = [row.anchor for part in page.sections(Records()) for row in part.rows]
     assert len(rows) == len(set(rows)) > 80
     assert all(re.fullmatch(r"[a-z0-9-]+", anchor) for anchor in rows), rows
+
+
+def test_pictures_are_well_formed():
+    pictures = {name: text for part in page.sections(Records()) for name, text in part.pictures.items()}
+    assert len(pictures) > 2
+    for text in pictures.values():
+        assert ElementTree.fromstring(text).tag.endswith("svg")
 
 
 def test_the_page_is_that_of_the_records():
