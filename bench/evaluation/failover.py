@@ -46,7 +46,7 @@ def detection(records):
     """Acknowledgements of a process that computes, and stalls of a ping-pong at a fault."""
     record = records.newest("progress", what="receiver computes: send, ms")
     yield value("ack-computing", "computing, ack", "<30 §4", record, "ms", True,
-                ours=dict(what="receiver computes: send, ms"))
+                ours=dict(what="receiver computes: send, ms"), column="ack_wait_max_ms")
     gap = records.newest("gap", kinds="udp-udp")
     for kinds in KINDS:
         for fault, name in FAULTS.items():

@@ -58,7 +58,7 @@ def cells(row, anchors=()):
     """The cells of a row, as HEAD names them; with its anchor if that is one of `anchors`."""
     name = f'<a id="{row.anchor}"></a>{row.name}' if row.anchor in anchors else row.name
     if row.ours is None:
-        return [name, row.theirs, row.reason, *[""] * (len(HEAD) - 3)]
+        return [name, row.theirs, row.reason, *[""] * (len(HEAD) - 5), row.cores, ""]
     middle = row.ours
     several = isinstance(middle, Spread) and middle.n > 1
     mean = f"{short(middle.mean)}±{short(middle.deviation)}" if several else ""

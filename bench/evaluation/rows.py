@@ -44,8 +44,8 @@ class Section:
     pictures: dict = field(default_factory=dict)
 
 
-def missing(anchor, name, theirs="", reason=MISSING):
-    return Row(anchor, name, theirs, reason=reason)
+def missing(anchor, name, theirs="", reason=MISSING, cores=""):
+    return Row(anchor, name, theirs, reason=reason, cores=cores or "")
 
 
 def of_class(rows, cores):
@@ -85,7 +85,7 @@ def relative(anchor, name, theirs, record, less, *, ours, base, cores=None, colu
     `difference`: the unit of a difference instead, `scale` times that of the samples."""
     upper, lower = (record.rows(**which) if record else [] for which in (ours, base))
     if not upper or not lower:
-        return missing(anchor, name, theirs)
+        return missing(anchor, name, theirs, cores=cores)
     cores = classes(upper)[0] if cores is None else cores
     upper, lower = of_class(upper, cores), of_class(lower, cores)
     if inverted:
@@ -93,7 +93,7 @@ def relative(anchor, name, theirs, record, less, *, ours, base, cores=None, colu
     found = (differences if difference else ratios)(upper, lower, column)
     result = spread([scale * each for each in found])
     if not result:
-        return missing(anchor, name, theirs)
+        return missing(anchor, name, theirs, cores=cores)
     return Row(anchor, name, theirs, result, difference, less, cores=cores, record=record)
 
 
