@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-from . import ablation, agreement, broadcast, checksums, failover, fragments, machine, scale, transports
+from . import ablation, agreement, broadcast, checksums, failover, fragments, machine, scale, shipped, transports
 from .spread import Spread, short
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = "results.md"
-PARTS = (checksums, broadcast, failover, fragments, transports, ablation, scale)
+PARTS = (checksums, broadcast, failover, fragments, transports, shipped, ablation, scale)
 HEAD = ["what", "paper", "ours", "unit", "95 %", "mean±sd", "n", "peer", "ours/peer", "95 %", "cores", "record"]
 OPENING = """# Results beside the papers'
 
