@@ -1,6 +1,6 @@
 """Programs as they are shipped, over Marline and over TCP."""
 
-from .rows import Section, size_name, value
+from .rows import Section, missing, size_name, value
 
 TITLE = "Programs as shipped"
 IMB_SIZES = ("8", "65536", "1048576")
@@ -19,6 +19,9 @@ def section(records):
     rows = []
     for program, tests in TESTS.items():
         record = records.newest("shipped", program=program)
+        if not record:
+            rows.append(missing(program, program))
+            continue
         for test, name, unit, less in tests:
             for size in IMB_SIZES if program == "imb" else ("",):
                 where = dict(program=program, test=test, bytes=size)
