@@ -4,7 +4,7 @@ support"."""
 import svg
 
 from .rows import Row, Section, missing, value
-from .spread import number, spread
+from .spread import curve, number, spread
 
 TITLE = "Broadcast: Liu, Mamidala, Panda 2004"
 SCHEMES = ("original", "basic", "window", "co-root2", "aggregate10")
@@ -64,18 +64,17 @@ def thousand(records):
 
 
 def picture(records):
-    """Latency by members for each scheme, simulated."""
+    """Latency, and time of each of many, by members for each scheme, simulated."""
     record = records.newest("sim-group-scale", scheme="window")
     if not record:
         return {}
-    lines = []
-    for scheme in (*SCHEMES, "nack"):
-        rows = record.rows(scheme=scheme, bytes="4", lost_ppm="0")
-        points = {int(row["members"]): number(row["latency_us"]) for row in rows}
-        if points:
-            lines.append(svg.Line(scheme, sorted(points.items())))
-    panel = svg.Panel("4 B until the last of n simulated hosts has it", "us", lines, unit="hosts")
-    return {"results-broadcast.svg": svg.picture([panel])}
+    panels = []
+    for column, title in (("latency_us", "4 B until the last of n simulated hosts has it"),
+                          ("each_us", "Each of many, one after another")):
+        lines = [svg.Line(scheme, points) for scheme in (*SCHEMES, "nack")
+                 if (points := curve(record.rows(scheme=scheme, bytes="4", lost_ppm="0"), "members", column))]
+        panels.append(svg.Panel(title, "us", lines, unit="hosts"))
+    return {"results-broadcast.svg": svg.picture(panels)}
 
 
 def section(records):

@@ -3,7 +3,7 @@
 import svg
 
 from .rows import Section, missing, relative, size_name, value
-from .spread import spread
+from .spread import curve
 
 TITLE = "Checksums: Denis, Trahay, Ishikawa 2012"
 # Figure 1, in numbers by figure 4 of the paper on fault tolerance (same cluster), in GB/s.
@@ -115,11 +115,7 @@ def picture(records):
         return {}
     lines = []
     for name in sorted({row["contender"] for row in record.all_rows}):
-        points = []
-        for size in sorted({int(row["bytes"]) for row in record.all_rows}):
-            found = spread([float(r["value"]) for r in record.rows(contender=name, bytes=str(size))])
-            if found:
-                points.append((size, size / found.median / 1e3))
+        points = [(size, size / us / 1e3) for size, us in curve(record.rows(contender=name), "bytes")]
         lines.append(svg.Line(name, points, dashed="marline" not in name))
     panel = svg.Panel("NetPIPE, with checksums and without (medians)", "GB/s", lines)
     return {"results-netpipe.svg": svg.picture([panel])}

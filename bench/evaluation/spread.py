@@ -68,6 +68,16 @@ def differences(rows, base, column="value"):
     return [upper[key] - lower[key] for key in sorted(upper.keys() & lower.keys())]
 
 
+def curve(rows, x, column="value"):
+    """(x, median) of the rows at each x, a column of whole numbers."""
+    groups = defaultdict(list)
+    for row in rows:
+        value = number(row[column])
+        if value > 0:
+            groups[int(row[x])].append(value)
+    return [(at, statistics.median(values)) for at, values in sorted(groups.items())]
+
+
 def short(value):
     """Three digits, thousands apart."""
     digits = f"{value:.3g}"

@@ -5,7 +5,7 @@ import svg
 
 from .records import where
 from .rows import Row, Section, missing, relative, size_name
-from .spread import number, short, spread
+from .spread import curve, number, short, spread
 
 TITLE = "RC, UC, UD: Koop, Kumar, Panda 2008"
 NOTE = ("rc/rc-native/uc/uc-native/ud/ud-native, two ranks, soft-RoCE in an emulated guest: compare columns. *eam*, "
@@ -83,9 +83,8 @@ def picture(records):
         lines = []
         for combination in COMBINATIONS:
             rows = record.rows(part="curves", what=what, combination=combination)
-            lines.append(svg.Line(combination, sorted((int(r["bytes"]), number(r["value"])) for r in rows),
-                                  dashed="native" in combination))
-        panels.append(svg.Panel(f"{what}, soft-RoCE in an emulated guest", unit, lines))
+            lines.append(svg.Line(combination, curve(rows, "bytes"), dashed="native" in combination))
+        panels.append(svg.Panel(f"{what}, soft-RoCE in an emulated guest (medians)", unit, lines))
     return {"results-transports.svg": svg.picture(panels)}
 
 
