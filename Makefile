@@ -9,7 +9,7 @@ PROFILE ?= release
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python scripts/e2e -c tests/e2e/pytest.ini -n 3 --dist worksteal
 
 .PHONY: test-packages test-old pictures portable deb rpm wheel dist recipes install uninstall deps build guided programs eager demo test space test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
-	bench-blackhole bench-gap bench-unlike bench-auth bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma \
+	bench-blackhole bench-gap bench-unlike bench-auth bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma evaluation \
 	detect mutations soak-seeds lint fuzz clean \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
@@ -127,6 +127,7 @@ soak: deps nightly eager programs
 	$(MAKE) detect
 	$(PYTEST) tests/e2e -m "not packages and not old"
 	$(MAKE) test-old
+	$(MAKE) evaluation QUICK=1
 	$(MAKE) fuzz SECONDS_EACH=60
 	$(MAKE) miri
 	$(MAKE) sanitize
@@ -199,14 +200,19 @@ bench-together: deps build programs
 bench-rma: deps build programs
 	bench/rma
 
+# The papers' tables and figures beside peers, two hours at rest: docs/results.md. QUICK=1: a quarter of
+# an hour, to build/evaluation.
+evaluation: deps build programs
+	python3 bench/evaluation $(if $(QUICK),--quick)
+
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features marline-sim/staged --locked -- -D warnings
 	bash -n packaging/slurm/task-prolog scripts/install scripts/install-deps scripts/check-space scripts/aarch64 scripts/guided scripts/old-provider .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/auth bench/progress bench/smax bench/checksums \
-		bench/apps bench/bcast bench/rma bench/crowd \
-		bench/*.py scripts/e2e scripts/package tests/e2e/*.py
+		bench/apps bench/bcast bench/rma bench/crowd bench/netpipe bench/model bench/ablation bench/shipped \
+		bench/*.py bench/evaluation/*.py scripts/e2e scripts/package tests/e2e/*.py
 
 # The targets below want a nightly compiler: rustup toolchain install nightly --component miri,rust-src
 NIGHTLY ?= +nightly

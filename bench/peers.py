@@ -1,7 +1,9 @@
 """The contenders and how each is started: Marline in its three forms and its peers."""
 
+import contextlib
 import csv
 import datetime
+import os
 import random
 import statistics
 import sys
@@ -135,11 +137,25 @@ def judged(ratios, target, most):
     return f"{text}   target: {sign} {target}  {verdict(ratio, low, high, target, most)}"
 
 
+@contextlib.contextmanager
+def kept_when_interrupted():
+    """Ends what is inside at Ctrl-C, and goes on after it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted: what was measured counts", file=sys.stderr)
+
+
+def record_folder():
+    """The folder of samples: bench/record, or that in MARLINE_RECORD_DIR."""
+    return Path(os.environ.get("MARLINE_RECORD_DIR", labs.ROOT / "bench" / "record"))
+
+
 def write_csv(samples, suffix, folder=None):
-    """Writes DATE-SUFFIX.csv to bench/record or another folder, with how our library was built, and
+    """Writes DATE-SUFFIX.csv to the folder of samples or another, with how our library was built, and
     says where."""
     samples = [{**sample, "library": sample.get("library", library())} for sample in samples]
-    folder = Path(folder) if folder else labs.ROOT / "bench" / "record"
+    folder = Path(folder) if folder else record_folder()
     folder.mkdir(parents=True, exist_ok=True)
     stamp = datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
     path, number = folder / f"{stamp}-{suffix}.csv", 2
