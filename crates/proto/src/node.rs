@@ -235,21 +235,28 @@ impl Node {
         }
     }
 
-    /// Heap bytes of reliability state: connections, windows, sent-packet rings, tables (no
-    /// payload). Includes unused capacity.
-    pub fn reliability_bytes(&self) -> usize {
-        let conns = self.directory.conns();
-        let conns: usize = conns
-            .map(|c| {
-                let paths = c.paths.iter();
-                let windows: usize = paths
-                    .map(|p| p.ring.heap_bytes() + p.acks.heap_bytes())
-                    .sum();
-                size_of::<Conn>() + c.paths.capacity() * size_of::<Path>() + windows
-            })
-            .sum();
+    /// Heap bytes of reliability state besides connections: tables (no payload). Includes unused
+    /// capacity.
+    pub fn table_bytes(&self) -> usize {
         let hosts = self.directory.hosts.heap_bytes();
-        conns + hosts + self.outgoing.heap_bytes() + self.incoming.heap_bytes()
+        hosts + self.outgoing.heap_bytes() + self.incoming.heap_bytes()
+    }
+
+    /// Heap bytes of the reliability state of one peer: connection, windows, sent-packet rings.
+    pub fn conn_bytes(&self, peer: PeerId) -> usize {
+        let Some(conn) = self.conn(peer) else {
+            return 0;
+        };
+        let paths = conn.paths.iter();
+        let windows: usize = paths
+            .map(|p| p.ring.heap_bytes() + p.acks.heap_bytes())
+            .sum();
+        size_of::<Conn>() + conn.paths.capacity() * size_of::<Path>() + windows
+    }
+
+    /// Number of peers that the node knows, with or without a connection: their ids are below it.
+    pub fn peers_known(&self) -> usize {
+        self.directory.peers.len()
     }
 
     /// Bytes of all peers with a connection, including their heap memory, and the number of peers.
