@@ -119,7 +119,10 @@ mod tests {
             assert_eq!(scan.at, (0, slice * SLICE));
         }
         let first = scan.peers();
-        assert_eq!((first.rows.len(), first.beyond.0), (PEERS_MAX, 2 * PEERS_MAX as u64));
+        assert_eq!(
+            (first.rows.len(), first.beyond.0),
+            (PEERS_MAX, 2 * PEERS_MAX as u64)
+        );
         scan.advance(&nodes, SLICE);
         let all = scan.peers();
         assert_eq!(all.rows.len() as u64 + all.beyond.0, count as u64 + 5);
@@ -127,7 +130,10 @@ mod tests {
         scan.advance(&nodes, SLICE);
         assert_eq!(scan.at, (0, SLICE));
         scan.whole(&nodes);
-        assert_eq!((scan.at, scan.peers().beyond.0), ((0, 0), (count + 5 - PEERS_MAX) as u64));
+        assert_eq!(
+            (scan.at, scan.peers().beyond.0),
+            ((0, 0), (count + 5 - PEERS_MAX) as u64)
+        );
     }
 
     #[test]

@@ -10,9 +10,7 @@ use crate::state::pairing::show_address;
 use crate::stats::disabled::Disabled;
 use crate::stats::events::Recorder;
 use crate::stats::given;
-use crate::stats::page::{
-    rank_from_env, run_from_env, Page, PageInfo, DEFAULT_DIR, ENDPOINTS_MAX,
-};
+use crate::stats::page::{rank_from_env, run_from_env, Page, PageInfo, DEFAULT_DIR, ENDPOINTS_MAX};
 use crate::stats::reader::read_page;
 use crate::stats::report::report;
 use crate::stats::rows::{PathRow, PathState, PeerRow, PeerState, RailRow};

@@ -113,7 +113,9 @@ fn memory_of_removed_addresses_is_reused() {
     let mut av = Av::new(true);
     let fill = |av: &mut Av, from: u64| -> Vec<FiAddr> {
         let numbers = from..from + 1_000;
-        numbers.map(|n| av.insert(&rails(spread(n), n as u8 % 4 + 1))).collect()
+        numbers
+            .map(|n| av.insert(&rails(spread(n), n as u8 % 4 + 1)))
+            .collect()
     };
     let mut named = fill(&mut av, 0);
     let mut bytes = 0;
@@ -126,5 +128,9 @@ fn memory_of_removed_addresses_is_reused() {
             bytes = av.heap_bytes();
         }
     }
-    assert!(av.heap_bytes() <= bytes + bytes / 8, "{} from {bytes}", av.heap_bytes());
+    assert!(
+        av.heap_bytes() <= bytes + bytes / 8,
+        "{} from {bytes}",
+        av.heap_bytes()
+    );
 }

@@ -53,9 +53,8 @@ impl Links {
         let users = &mut self.users;
         users.all.insert((rail, link, peer.0));
         if users.all.len() > users.sweep_at.max(UNSWEPT_MAX) {
-            let holds = |&(rail, link, peer): &(u8, u32, u32)| {
-                uses(rail as usize, link, PeerId(peer))
-            };
+            let holds =
+                |&(rail, link, peer): &(u8, u32, u32)| uses(rail as usize, link, PeerId(peer));
             users.all.retain(holds);
             users.sweep_at = 2 * users.all.len();
         }
@@ -66,7 +65,10 @@ impl Links {
         let Ok(rail) = u8::try_from(rail) else {
             return Vec::new();
         };
-        let entries = self.users.all.range((rail, link, 0)..=(rail, link, u32::MAX));
+        let entries = self
+            .users
+            .all
+            .range((rail, link, 0)..=(rail, link, u32::MAX));
         entries.map(|&(_, _, peer)| PeerId(peer)).collect()
     }
 }

@@ -97,7 +97,9 @@ impl<'a> CampaignLog<'a> {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(e) => return Err(bad(&e.to_string())),
         };
-        let lines = text.lines().filter(|line| *line != HEAD && !line.is_empty());
+        let lines = text
+            .lines()
+            .filter(|line| *line != HEAD && !line.is_empty());
         let rows: Option<Vec<_>> = lines.map(row_of).collect();
         let rows = rows.ok_or_else(|| bad("not a log of a campaign"))?;
         Ok(CampaignLog { path, rows })
@@ -123,7 +125,9 @@ impl<'a> CampaignLog<'a> {
         if file.metadata().map_err(bad)?.len() == 0 {
             writeln!(file, "{HEAD}").map_err(bad)?;
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         writeln!(
             file,
             "{},{commit},{},{},{},{},{:.2},{:.3},{},{}",
@@ -190,7 +194,8 @@ mod tests {
         let mut log = CampaignLog::read(&path).unwrap();
         let first = log.next(Profile::Swarm, 10);
         assert_eq!(first, FIRST_SEED..FIRST_SEED + 10);
-        log.append((Profile::Swarm, "abc"), first.clone(), entry(10)).unwrap();
+        log.append((Profile::Swarm, "abc"), first.clone(), entry(10))
+            .unwrap();
         log.append((Profile::Loss, "abc"), 5..9, entry(4)).unwrap();
         let again = CampaignLog::read(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
@@ -199,7 +204,10 @@ mod tests {
         assert_eq!(again.next(Profile::Rails, 5).start, FIRST_SEED);
         assert_eq!((again.sum(), again.sum().seeds), (log.sum(), 14));
         let text = again.sum().text();
-        assert!(text.starts_with("4.000 simulated hours in 0.001 CPU-hours"), "{text}");
+        assert!(
+            text.starts_with("4.000 simulated hours in 0.001 CPU-hours"),
+            "{text}"
+        );
         assert!(text.ends_with("100 faults per simulated hour"), "{text}");
     }
 

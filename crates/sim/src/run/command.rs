@@ -96,8 +96,13 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
 }
 
 fn commit(text: &str) -> Result<String, String> {
-    let plain = !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
-    plain.then(|| text.to_owned()).ok_or("letters and digits only".into())
+    let plain = !text.is_empty()
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    plain
+        .then(|| text.to_owned())
+        .ok_or("letters and digits only".into())
 }
 
 fn part(text: &str) -> Result<String, String> {
@@ -180,7 +185,9 @@ fn run_range(args: &SimArgs) -> Result<bool, String> {
     let how = (args.trace, Duration::from_secs(args.progress));
     let mut log = args.log.as_deref().map(CampaignLog::read).transpose()?;
     let more = log.as_ref().zip(args.more);
-    let seeds = more.map_or(args.seeds.clone(), |(log, more)| log.next(args.profile, more));
+    let seeds = more.map_or(args.seeds.clone(), |(log, more)| {
+        log.next(args.profile, more)
+    });
     let mut watch = Watch::new(&hunt, seeds.end, how, args.failures.as_deref())?;
     let cpu_s = cpu_seconds();
     let report = watch_seeds(seeds.clone(), &hunt, |r, next| watch.look(r, next));
@@ -191,7 +198,12 @@ fn run_range(args: &SimArgs) -> Result<bool, String> {
         let done = seeds.start..seeds.start + report.seeds;
         log.append((args.profile, &args.commit), done, entry)?;
         let sum = log.sum();
-        println!("campaign: {} seeds, {} failures, {}", sum.seeds, sum.failures, sum.text());
+        println!(
+            "campaign: {} seeds, {} failures, {}",
+            sum.seeds,
+            sum.failures,
+            sum.text()
+        );
     }
     Ok(report.failures.is_empty())
 }

@@ -148,11 +148,7 @@ fn failover(hosts: usize) -> Result<Vec<Sample>, String> {
     let more = done.world.net.stats.packets as f64 / packets as f64;
     let samples = vec![
         Sample::new("time", "us", took_ns as f64 / 1e3),
-        Sample::new(
-            "delay",
-            "us",
-            took_ns.saturating_sub(calm_ns) as f64 / 1e3,
-        ),
+        Sample::new("delay", "us", took_ns.saturating_sub(calm_ns) as f64 / 1e3),
         Sample::new("packets", "of those without the failure", more),
         Sample::new("wall time", "s", calm.seconds + done.seconds),
     ];

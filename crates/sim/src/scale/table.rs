@@ -43,7 +43,10 @@ pub fn print_parts(name: Option<&str>, sizes: Sizes) -> bool {
             match (part.measure)(endpoints) {
                 Ok(samples) => samples.iter().for_each(|sample| {
                     let (quantity, unit) = (sample.quantity, sample.unit);
-                    println!("{},{endpoints},{quantity},{unit},{:.4}", part.name, sample.value);
+                    println!(
+                        "{},{endpoints},{quantity},{unit},{:.4}",
+                        part.name, sample.value
+                    );
                 }),
                 Err(text) => {
                     println!("{}, {endpoints} endpoints: {text}", part.name);

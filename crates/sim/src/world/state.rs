@@ -208,7 +208,12 @@ impl World {
         let numbers = |of: u64| Rng::new(self.setup.seed, of << 32 | index as u64);
         let (mut rng, for_app, behaviour) = (numbers(1), numbers(2), numbers(3).next());
         let first = first_port(PORT, host, self.setup.paired);
-        let port = first + if rng.one_in(2) { (index % PORTS) as u16 } else { 0 };
+        let port = first
+            + if rng.one_in(2) {
+                (index % PORTS) as u16
+            } else {
+                0
+            };
         let specs: Vec<PortSpec> = (0..self.setup.rails)
             .map(|r| PortSpec {
                 addr: self.setup.first_addr(host, r, port),
