@@ -1,11 +1,17 @@
-"""Jobs of many ranks on many hosts: they start, all-to-all and reductions are right, and a rank's
+"""How simulated quantities grow; and jobs of many ranks on many hosts: they start, all-to-all and reductions are right, and a rank's
 memory does not run away, beside the same MPI over its own TCP."""
 
+import math
 import os
 import re
+import subprocess
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 
 import lab as labs
 import pytest
+
+ENDPOINTS = (16, 64, 256, 1_024, 4_096)
 
 # Ranks, and hosts for them.
 SMALL = [(64, 16)]
@@ -13,6 +19,47 @@ LARGE = [(128, 32), (256, 64)]
 LIMIT_S = 900  # of what hangs: each processor has up to 128 ranks
 # Most memory of a rank, in MiB, that Marline may need beyond the MPI's own TCP.
 MORE_MIB = 24
+
+
+@pytest.fixture(scope="module")
+def reader():
+    """bench/scale, as a module."""
+    loader = SourceFileLoader("scale", str(labs.ROOT / "bench" / "scale"))
+    module = module_from_spec(spec_from_loader("scale", loader))
+    loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name, curve", [
+    ("constant", lambda n: 1_700 * (1 + 0.02 * math.sin(n))),
+    ("constant", lambda n: 0),
+    ("log N", lambda n: 3 + 5 * math.log2(n)),
+    ("N", lambda n: 40 + 0.4 * n),
+    ("N log N", lambda n: 0.1 * n * math.log2(n)),
+    ("N^2", lambda n: 5 + 0.001 * n * n),
+])  # fmt: skip
+def test_growth_is_named(reader, name, curve):
+    assert reader.growth([(n, curve(n)) for n in ENDPOINTS])[0] == name
+
+
+def test_a_quantity_that_grows_too_fast_is_told(reader):
+    points = [(n, 100.0 * n) for n in ENDPOINTS]
+    assert reader.report({("start", "address", "bytes per peer"): points}) == [("start", "address")]
+    assert reader.report({("start", "memory", "bytes per rank"): points}) == []
+
+
+def test_the_simulator_measures_growth(tmp_path):
+    """Every part, with few endpoints."""
+    table, picture = tmp_path / "scale.csv", tmp_path / "scale.svg"
+    words = [labs.MARLINE, "sim", "--hosts", "16", "--scale", "256", "--quick"]
+    with open(table, "w") as file:
+        subprocess.run(words, stdout=file, check=True, timeout=180)
+    words = [labs.ROOT / "bench" / "scale", table, "--draw", picture]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    text = table.read_text()
+    for part in ("alltoall", "start", "storm", "standby", "failover", "incast", "allreduce", "broadcast"):
+        assert re.search(f"^{part} ", said, re.M) and f"\n{part},256," in text, said
+    assert "nothing simplified" in text and "<svg" in picture.read_text()
 
 
 @pytest.fixture(params=[*SMALL, *(pytest.param(size, marks=pytest.mark.soak) for size in LARGE)],

@@ -17,7 +17,7 @@ use crate::state::path::Path;
 use crate::state::pending::Pending;
 use crate::state::run_queue::RunQueue;
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use marline_wire::Address;
@@ -293,13 +293,12 @@ impl Node {
     /// Peers that have not acknowledged all of our sends, with the number of such sends, largest
     /// first.
     pub fn undelivered(&self) -> Vec<(PeerId, usize)> {
-        let mut counts: Vec<(PeerId, usize)> = Vec::new();
+        let mut by_peer: BTreeMap<u32, usize> = BTreeMap::new();
         for send in self.outgoing.iter() {
-            match counts.iter_mut().find(|(peer, _)| *peer == send.peer) {
-                Some((_, count)) => *count += 1,
-                None => counts.push((send.peer, 1)),
-            }
+            *by_peer.entry(send.peer.0).or_default() += 1;
         }
+        let counts = by_peer.into_iter();
+        let mut counts: Vec<_> = counts.map(|(peer, count)| (PeerId(peer), count)).collect();
         counts.sort_by_key(|&(peer, count)| (Reverse(count), peer.0));
         counts
     }

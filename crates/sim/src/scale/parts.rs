@@ -29,7 +29,7 @@ const FAILOVER_ROUNDS: u32 = 4;
 const SILENT_NS: u64 = 400_000_000;
 
 /// All parts.
-pub const PARTS: [Part; 8] = [
+pub static PARTS: [Part; 8] = [
     Part {
         name: "alltoall",
         what: "an all-to-all of first messages of up to 64 bytes",
