@@ -9,8 +9,8 @@ PROFILE ?= release
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python scripts/e2e -c tests/e2e/pytest.ini -n 3 --dist worksteal
 
 .PHONY: test-packages test-old pictures portable deb rpm wheel dist recipes install uninstall deps build guided programs eager demo test space test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
-	bench-blackhole bench-gap bench-unlike bench-auth bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma evaluation \
-	detect mutations soak-seeds lint fuzz clean \
+	bench-blackhole bench-gap bench-unlike bench-auth bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma bench-scale evaluation \
+	detect mutations soak-seeds sim-coverage lint fuzz clean \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
 deps:
@@ -123,7 +123,7 @@ test-packages: eager portable programs
 	$(PYTEST) tests/e2e -m packages
 
 soak: deps nightly eager programs
-	PROPTEST_CASES=20000 cargo test --release --workspace --locked
+	PROPTEST_CASES=20000 MARLINE_CROWD=1024 cargo test --release --workspace --locked
 	$(MAKE) detect
 	$(PYTEST) tests/e2e -m "not packages and not old"
 	$(MAKE) test-old
@@ -133,13 +133,30 @@ soak: deps nightly eager programs
 	$(MAKE) sanitize
 	$(MAKE) soak-seeds
 
-# Simulated clusters of every kind without end, with new seeds each time: until one fails, or Ctrl-C.
+# A campaign of SEEDS simulated clusters of every kind, in parts: it goes on where its log ends, until
+# all are done, one fails, or Ctrl-C.
+SEEDS ?= 1000000
+CAMPAIGN ?= bench/record/campaign.csv
 soak-seeds:
-	sim=$$(scripts/guided sim $(TARGET)) || exit; a=$$(date +%s)000; while true; do \
+	sim=$$(scripts/guided sim $(TARGET)) || exit; commit=$$(git rev-parse --short HEAD); \
+		touch $(CAMPAIGN); mkdir -p build; \
+		while awk -F, '{n += $$5 - $$4} END {exit n >= $(SEEDS)}' $(CAMPAIGN); do \
 		for kind in "swarm --min-packets 5000" outages loss rails peers verbs native group; do \
-			$$sim --profile $$kind --seeds $$a..$$((a + 2000)) --jobs $$(nproc) \
+			$$sim --profile $$kind --log $(CAMPAIGN) --more 2000 --commit $$commit --jobs $$(nproc) \
 				--failures build/failed-seeds.txt || exit 1; \
-		done; a=$$((a + 2000)); done
+		done; done
+
+# Lines of crates/proto that no seed reaches.
+COVERED ?= 300
+sim-coverage:
+	scripts/sim-coverage $(TARGET)/coverage $(COVERED) build/proto-unreached.txt
+
+# How memory, packets, time and work grow up to 65,280 endpoints (15 minutes).
+SCALE ?= bench/record/$(shell date +%F)-scale.csv
+bench-scale:
+	cargo build --release --locked -p marline-sim
+	$(TARGET)/release/marline-sim --hosts 16 --scale 65536 > $(SCALE)
+	bench/scale $(SCALE) --draw docs/scale.svg
 
 # Failure injection: millions of damaged packets; what each checksum missed, and what theory says.
 detect:
@@ -211,7 +228,7 @@ lint:
 	bash -n packaging/slurm/task-prolog scripts/install scripts/install-deps scripts/check-space scripts/aarch64 scripts/guided scripts/old-provider .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/auth bench/progress bench/smax bench/checksums \
-		bench/apps bench/bcast bench/rma bench/crowd bench/netpipe bench/model bench/ablation bench/shipped \
+		bench/apps bench/bcast bench/rma bench/crowd bench/netpipe bench/model bench/ablation bench/shipped bench/scale scripts/sim-coverage \
 		bench/*.py bench/evaluation/*.py scripts/e2e scripts/package tests/e2e/*.py
 
 # The targets below want a nightly compiler: rustup toolchain install nightly --component miri,rust-src

@@ -22,6 +22,7 @@ mod link_upkeep;
 mod locate;
 mod outages;
 mod parts;
+mod peer_scan;
 pub(crate) mod publish;
 mod remote_read;
 mod remote_write;
@@ -254,6 +255,11 @@ impl<S: System> Core<S> {
     /// The node of an endpoint.
     pub fn node(&self, ep: EpId) -> Option<&Node> {
         self.dir.node(ep)
+    }
+
+    /// Bytes of all address vectors and of the endpoints' tables of addresses.
+    pub fn address_bytes(&self) -> usize {
+        self.dir.address_bytes()
     }
 
     /// Bytes of the pool in use: by the sender's log, by unexpected messages.

@@ -17,7 +17,7 @@ use crate::state::path::Path;
 use crate::state::pending::Pending;
 use crate::state::run_queue::RunQueue;
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use marline_wire::Address;
@@ -235,21 +235,28 @@ impl Node {
         }
     }
 
-    /// Heap bytes of reliability state: connections, windows, sent-packet rings, tables (no
-    /// payload). Includes unused capacity.
-    pub fn reliability_bytes(&self) -> usize {
-        let conns = self.directory.conns();
-        let conns: usize = conns
-            .map(|c| {
-                let paths = c.paths.iter();
-                let windows: usize = paths
-                    .map(|p| p.ring.heap_bytes() + p.acks.heap_bytes())
-                    .sum();
-                size_of::<Conn>() + c.paths.capacity() * size_of::<Path>() + windows
-            })
-            .sum();
+    /// Heap bytes of reliability state besides connections: tables (no payload). Includes unused
+    /// capacity.
+    pub fn table_bytes(&self) -> usize {
         let hosts = self.directory.hosts.heap_bytes();
-        conns + hosts + self.outgoing.heap_bytes() + self.incoming.heap_bytes()
+        hosts + self.outgoing.heap_bytes() + self.incoming.heap_bytes()
+    }
+
+    /// Heap bytes of the reliability state of one peer: connection, windows, sent-packet rings.
+    pub fn conn_bytes(&self, peer: PeerId) -> usize {
+        let Some(conn) = self.conn(peer) else {
+            return 0;
+        };
+        let paths = conn.paths.iter();
+        let windows: usize = paths
+            .map(|p| p.ring.heap_bytes() + p.acks.heap_bytes())
+            .sum();
+        size_of::<Conn>() + conn.paths.capacity() * size_of::<Path>() + windows
+    }
+
+    /// Number of peers that the node knows, with or without a connection: their ids are below it.
+    pub fn peers_known(&self) -> usize {
+        self.directory.peers.len()
     }
 
     /// Bytes of all peers with a connection, including their heap memory, and the number of peers.
@@ -286,13 +293,12 @@ impl Node {
     /// Peers that have not acknowledged all of our sends, with the number of such sends, largest
     /// first.
     pub fn undelivered(&self) -> Vec<(PeerId, usize)> {
-        let mut counts: Vec<(PeerId, usize)> = Vec::new();
+        let mut by_peer: BTreeMap<u32, usize> = BTreeMap::new();
         for send in self.outgoing.iter() {
-            match counts.iter_mut().find(|(peer, _)| *peer == send.peer) {
-                Some((_, count)) => *count += 1,
-                None => counts.push((send.peer, 1)),
-            }
+            *by_peer.entry(send.peer.0).or_default() += 1;
         }
+        let counts = by_peer.into_iter();
+        let mut counts: Vec<_> = counts.map(|(peer, count)| (PeerId(peer), count)).collect();
         counts.sort_by_key(|&(peer, count)| (Reverse(count), peer.0));
         counts
     }

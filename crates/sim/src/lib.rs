@@ -15,6 +15,7 @@ pub mod inject;
 mod machine;
 mod network;
 mod run;
+pub mod scale;
 mod setup;
 mod traffic;
 mod truth;

@@ -171,6 +171,19 @@ impl Address {
                 _ => AddressError::UnknownKinds(kinds),
             });
         }
+        Ok(Address::of_parts(b, rails))
+    }
+
+    /// The address of which [`Address::encode`] gave these bytes; other bytes may give an address
+    /// that nothing reaches.
+    pub fn of_encoded(b: &[u8]) -> Address {
+        match b.get(ADDRESS_FIXED..b.len().min(ADDRESS_LEN_MAX)) {
+            Some(rails) => Address::of_parts(b, RailList::of(rails)),
+            None => Address::NOBODY,
+        }
+    }
+
+    fn of_parts(b: &[u8], rails: RailList<'_>) -> Address {
         let mut address = Address {
             id: u64_at(b, 0),
             token: u32_at(b, 8),
@@ -180,7 +193,7 @@ impl Address {
             rails: [0; ADDRESS_RAIL_BYTES],
         };
         address.rails[..rails.bytes().len()].copy_from_slice(rails.bytes());
-        Ok(address)
+        address
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::api::{EpId, LogLevel, LogSink, ADDR_UNSPEC};
 use crate::config::settings::Settings;
+use crate::core::peer_scan::{PeerScan, SLICE};
 use crate::core::Core;
 use crate::memory::op_table::Role;
 use crate::platform::system::System;
@@ -9,9 +10,7 @@ use crate::state::pairing::show_address;
 use crate::stats::disabled::Disabled;
 use crate::stats::events::Recorder;
 use crate::stats::given;
-use crate::stats::page::{
-    rank_from_env, run_from_env, Page, PageInfo, PageWriter, DEFAULT_DIR, ENDPOINTS_MAX,
-};
+use crate::stats::page::{rank_from_env, run_from_env, Page, PageInfo, DEFAULT_DIR, ENDPOINTS_MAX};
 use crate::stats::reader::read_page;
 use crate::stats::report::report;
 use crate::stats::rows::{PathRow, PathState, PeerRow, PeerState, RailRow};
@@ -27,6 +26,7 @@ use marline_rails::RailTx;
 /// Writer of the page, if there is one.
 pub(crate) struct Publisher {
     page: Option<Page>,
+    scan: PeerScan,
     /// Peak reliability memory.
     memory_max: u64,
     /// Number of dead peers at the last update.
@@ -40,6 +40,7 @@ impl Publisher {
     pub(crate) fn none() -> Publisher {
         Publisher {
             page: None,
+            scan: PeerScan::default(),
             memory_max: 0,
             deaths: 0,
             speaks: false,
@@ -74,6 +75,7 @@ impl Publisher {
         let page = Page::open(&info).map_err(|e| (log.0)(LogLevel::Warn(Code::StatisticsRoom), &e));
         Publisher {
             page: page.ok(),
+            scan: PeerScan::default(),
             memory_max: 0,
             deaths: 0,
             speaks: settings.summary && info.rank.unwrap_or(0) == 0,
@@ -84,7 +86,7 @@ impl Publisher {
     /// may end its job, and this process with it, before the next update.
     pub(crate) fn publish_deaths<S: System>(&mut self, core: &Core<S>) {
         if core.counters.process.peers_dead > self.deaths {
-            self.publish(core);
+            self.publish_all(core);
         }
     }
 
@@ -101,11 +103,27 @@ impl Publisher {
         (summary.processes > 0).then(|| report(&summary))
     }
 
-    /// Copies all counters and changed rows to the page.
+    /// Copies all counters to the page; of many peers only a part is read anew.
     pub(crate) fn publish<S: System>(&mut self, core: &Core<S>) {
+        if self.page.is_some() {
+            self.scan.advance(&core.dir.all_nodes(), SLICE);
+            self.write(core);
+        }
+    }
+
+    /// Copies all counters to the page.
+    pub(crate) fn publish_all<S: System>(&mut self, core: &Core<S>) {
+        if self.page.is_some() {
+            self.scan.whole(&core.dir.all_nodes());
+            self.write(core);
+        }
+    }
+
+    fn write<S: System>(&mut self, core: &Core<S>) {
         let Some(page) = &mut self.page else { return };
+        let peers = self.scan.peers();
         self.deaths = core.counters.process.peers_dead;
-        let (memory, memory_out_max) = memory_bytes(core);
+        let (memory, memory_out_max) = memory_bytes(core, peers.bytes);
         self.memory_max = self.memory_max.max(memory).max(memory_out_max);
         page.publish(|w| {
             let mut process = core.counters.process;
@@ -128,14 +146,13 @@ impl Publisher {
                     counters: rail.counters,
                 });
             }
-            for endpoint in core.dir.eps.iter().flatten() {
-                let queue = publish_peers(w, &endpoint.node);
-                process.unacked_packets_max = process.unacked_packets_max.max(queue);
-            }
+            process.unacked_packets_max = process.unacked_packets_max.max(peers.queue_max);
+            peers.rows.iter().for_each(|row| w.peer(row.clone()));
             let closed = core.counters.closed_rows.iter();
             closed.for_each(|row| w.peer(row.clone()));
-            let (past, sum) = &core.counters.past;
-            w.without_rows(*past, sum);
+            for (count, sum) in [&peers.beyond, &core.counters.past] {
+                w.without_rows(*count, sum);
+            }
             process.peers_contacted += w.peers();
             w.page.endpoints.clone_from(&core.dir.first_ids);
             w.page.endpoints_beyond = core.dir.opened.saturating_sub(ENDPOINTS_MAX as u64);
@@ -149,35 +166,18 @@ impl Publisher {
 /// grow in a process that opens and closes endpoints.
 const CLOSED_ROWS_MAX: usize = 1024;
 
-/// Writes the rows of a node's peers; returns the most packets that waited for one of them.
-fn publish_peers(w: &mut PageWriter<'_>, node: &proto::Node) -> u64 {
-    let mut queue_max = 0;
-    node.for_each_peer(|peer, id, stats, paths| {
-        queue_max = queue_max.max(stats.queue_max);
-        let state = match node.peer_dead(peer) {
-            true => PeerState::Dead,
-            false if node.peer_gone(peer) => PeerState::Closed,
-            false => PeerState::Alive,
-        };
-        w.peer(PeerRow {
-            state,
-            ..peer_row(node, peer, id, stats, paths)
-        });
-    });
-    queue_max
-}
-
-/// The row of a peer that is closed.
-fn peer_row(
+/// The row of a peer that is closed; `named`: with its address.
+pub(crate) fn peer_row(
     node: &proto::Node,
-    peer: proto::PeerId,
-    id: u64,
+    (peer, id): (proto::PeerId, u64),
+    named: bool,
     stats: &proto::PeerStats,
     paths: impl Iterator<Item = PathOfNode>,
 ) -> PeerRow {
+    let address = node.peer_address(peer).filter(|_| named);
     PeerRow {
         endpoint: id,
-        address: node.peer_address(peer).map_or(String::new(), show_address),
+        address: address.map_or(String::new(), show_address),
         state: PeerState::Closed,
         checksum: node.peer_algorithm(peer),
         counters: peer_counters(stats),
@@ -185,12 +185,12 @@ fn peer_row(
     }
 }
 
-/// Memory for reliability (log with its free buffers, windows, tables): at present, and with the
-/// log at its peak.
-fn memory_bytes<S: System>(core: &Core<S>) -> (u64, u64) {
+/// Memory for reliability (log with its free buffers, connections, tables): at present, and with
+/// the log at its peak.
+fn memory_bytes<S: System>(core: &Core<S>, connections: usize) -> (u64, u64) {
     let nodes = core.dir.eps.iter().flatten();
-    let nodes: usize = nodes.map(|e| e.node.reliability_bytes()).sum();
-    let tables = nodes + core.ops.sends.heap_bytes() + core.ops.recvs.heap_bytes();
+    let nodes: usize = nodes.map(|e| e.node.table_bytes()).sum();
+    let tables = connections + nodes + core.ops.sends.heap_bytes() + core.ops.recvs.heap_bytes();
     let (held, out_max) = (
         core.buffers.pool.held_bytes(),
         core.buffers.pool.out_bytes_max(),
@@ -290,7 +290,7 @@ impl<S: System> Core<S> {
         };
         let (node, mut kept) = (&endpoint.node, Vec::new());
         node.for_each_peer(|peer, id, stats, paths| {
-            kept.push(peer_row(node, peer, id, stats, paths));
+            kept.push(peer_row(node, (peer, id), true, stats, paths));
         });
         let counters = &mut self.counters;
         add_node((&mut counters.process, &mut counters.waits), node.stats());
@@ -309,7 +309,7 @@ impl<S: System> Core<S> {
         };
         let (node, counters) = (&endpoint.node, &mut self.counters);
         node.for_peer(peer, |peer, id, stats, paths| {
-            counters.forget(&peer_row(node, peer, id, stats, paths));
+            counters.forget(&peer_row(node, (peer, id), false, stats, paths));
         });
         endpoint.node.forget(peer);
         self.outages.forget(ep.0, peer.0);

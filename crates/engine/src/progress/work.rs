@@ -125,7 +125,7 @@ impl<S: System> Shared<S> {
     /// Publishes a last time, and prints the report if enabled.
     pub(crate) fn publish_last(&self) {
         if let Ok(mut slow) = self.slow.lock() {
-            slow.publisher.publish(&self.lock());
+            slow.publisher.publish_all(&self.lock());
             if let Some(text) = slow.publisher.report() {
                 self.lock().say(LogLevel::Report, &text);
             }

@@ -3,26 +3,33 @@
 //! the index is a plain number, as libfabric requires.
 
 use crate::api::{FiAddr, ADDR_UNSPEC};
+use crate::state::blobs::{Blob, Blobs};
+use crate::state::id_index::IdIndex;
+use crate::state::paged::Paged;
 use marline_wire::Address;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Generations of a slot count up to this, then restart from 0.
 const LIVES: u32 = 1 << 31;
 
-/// An address vector.
+/// An address vector. Jobs insert all their ranks and speak to few, so an entry is small: its
+/// address as it was encoded, a slot, and a number in the index of ids.
 #[derive(Default)]
 pub struct Av {
-    slots: Vec<Slot>,
+    slots: Paged<Slot>,
+    blobs: Blobs,
     free: VecDeque<u32>,
-    /// All indices by id, the lowest first.
-    names: BTreeSet<(u64, FiAddr)>,
+    /// Slots by id: of each id the slot with the lowest index.
+    ids: IdIndex,
+    /// Further indices of ids that were inserted more than once.
+    again: BTreeSet<(u64, FiAddr)>,
     /// True for a map.
     map: bool,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Slot {
-    address: Option<Address>,
+    address: Blob,
     life: u32,
 }
 
@@ -41,92 +48,125 @@ impl Av {
         addr as u32 as usize
     }
 
+    /// Generation of an index; 0 in a table.
+    #[inline]
+    pub(crate) fn life_of(addr: FiAddr) -> u32 {
+        (addr >> 32) as u32
+    }
+
     /// Current index of a slot.
     fn name_of(&self, slot: u32) -> FiAddr {
         let life = match self.map {
-            true => self.slots[slot as usize].life,
+            true => self.slots.get(slot as usize).map_or(0, |slot| slot.life),
             false => 0,
         };
         (life as FiAddr) << 32 | slot as FiAddr
     }
 
+    /// The id of the address in a slot.
+    fn id_in(slots: &Paged<Slot>, blobs: &Blobs, slot: u32) -> u64 {
+        let slot = slots.get(slot as usize);
+        slot.map_or(0, |slot| blobs.id(slot.address))
+    }
+
     /// Adds an address.
-    pub(crate) fn insert(&mut self, address: Address) -> FiAddr {
+    pub(crate) fn insert(&mut self, address: &Address) -> FiAddr {
         let slot = self.free.pop_front().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
         });
-        self.slots[slot as usize].address = Some(address);
+        let (bytes, len) = address.encode();
+        if let Some(entry) = self.slots.get_mut(slot as usize) {
+            entry.address = self.blobs.add(&bytes[..len]);
+        }
         let addr = self.name_of(slot);
-        self.names.insert((address.id, addr));
+        let Av {
+            slots, blobs, ids, ..
+        } = self;
+        match ids.slot(address.id, |slot| Av::id_in(slots, blobs, slot)) {
+            None => ids.insert(address.id, slot, |slot| Av::id_in(slots, blobs, slot)),
+            Some(first) => self.insert_again(address.id, first, addr),
+        }
         addr
     }
 
-    /// The address of an index.
-    pub(crate) fn get(&self, addr: FiAddr) -> Option<&Address> {
+    /// Enters another index of an id whose lowest index so far is that of slot `first`.
+    #[cold]
+    fn insert_again(&mut self, id: u64, first: u32, addr: FiAddr) {
+        let known = self.name_of(first);
+        self.again.insert((id, known.max(addr)));
+        if addr < known {
+            self.rename(id, first, Av::slot_of(addr) as u32);
+        }
+    }
+
+    /// Makes slot `to` the first one of an id in place of `from`.
+    fn rename(&mut self, id: u64, from: u32, to: u32) {
+        self.ids.replace(id, from, to);
+    }
+
+    /// The slot of an index, if it holds an address.
+    fn entry(&self, addr: FiAddr) -> Option<&Slot> {
         let at = Av::slot_of(addr);
-        let slot = self.slots.get(at)?;
-        let address = slot.address.as_ref()?;
-        (self.name_of(at as u32) == addr).then_some(address)
+        let slot = self.slots.get(at).filter(|slot| slot.address.is_some())?;
+        (self.name_of(at as u32) == addr).then_some(slot)
+    }
+
+    /// The address of an index.
+    pub(crate) fn get(&self, addr: FiAddr) -> Option<Address> {
+        Some(self.blobs.address(self.entry(addr)?.address))
     }
 
     /// Removes the address of an index.
     pub(crate) fn remove(&mut self, addr: FiAddr) -> Option<Address> {
-        let address = *self.get(addr)?;
+        let blob = self.entry(addr)?.address;
+        let address = self.blobs.address(blob);
         let at = Av::slot_of(addr);
-        let slot = &mut self.slots[at];
-        slot.address = None;
-        slot.life = (slot.life + 1) % LIVES;
+        self.leave_index(address.id, at as u32, addr);
+        self.blobs.remove(blob);
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.address = Blob::default();
+            slot.life = (slot.life + 1) % LIVES;
+        }
         // Index 0 is never reused, because MPICH takes it for no address.
         if self.map || at > 0 {
             self.free.push_back(at as u32);
         }
-        self.names.remove(&(address.id, addr));
         Some(address)
+    }
+
+    /// Removes an index from those of its id.
+    fn leave_index(&mut self, id: u64, slot: u32, addr: FiAddr) {
+        if self.again.remove(&(id, addr)) {
+            return;
+        }
+        let next = self.again.range((id, 0)..=(id, ADDR_UNSPEC)).next();
+        if let Some(&(_, next)) = next {
+            self.again.remove(&(id, next));
+            return self.rename(id, slot, Av::slot_of(next) as u32);
+        }
+        let Av {
+            slots, blobs, ids, ..
+        } = self;
+        ids.remove(id, slot, |slot| Av::id_in(slots, blobs, slot));
     }
 
     /// The lowest index with this id; [`ADDR_UNSPEC`] without one.
     pub(crate) fn find(&self, id: u64) -> FiAddr {
-        let mut named = self.names.range((id, 0)..=(id, ADDR_UNSPEC));
-        named.next().map_or(ADDR_UNSPEC, |&(_, addr)| addr)
+        let of = |slot| Av::id_in(&self.slots, &self.blobs, slot);
+        let slot = self.ids.slot(id, of);
+        slot.map_or(ADDR_UNSPEC, |slot| self.name_of(slot))
+    }
+
+    /// Bytes of heap memory, including what is kept for more addresses.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let again = self.again.len() * 2 * size_of::<(u64, FiAddr)>();
+        let free = self.free.capacity() * size_of::<u32>();
+        let tables = self.slots.heap_bytes() + self.blobs.heap_bytes() + self.ids.heap_bytes();
+        tables + free + again
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn address(id: u64) -> Address {
-        Address::new(id, 1, &[])
-    }
-
-    #[test]
-    fn slots_are_reused_and_stale_indices_of_a_map_name_no_address() {
-        for map in [false, true] {
-            let mut av = Av::new(map);
-            let first = [1, 3, 5].map(|id| av.insert(address(id)));
-            assert_eq!(first, [0, 1, 2]);
-            for round in 0..1_000 {
-                let old = av.find(3);
-                assert!(av.remove(old).is_some() && av.remove(old).is_none());
-                assert!(av.get(old).is_none() && av.find(3) == ADDR_UNSPEC);
-                let new = av.insert(address(3));
-                assert_eq!(Av::slot_of(new), 1);
-                assert_eq!(av.get(old).is_none(), map, "round {round}");
-                assert_eq!(av.get(new).map(|a| a.id), Some(3));
-            }
-            assert_eq!((av.slots.len(), av.names.len()), (3, 3));
-        }
-    }
-
-    #[test]
-    fn the_second_of_two_indices_is_found_after_removal_of_the_first() {
-        let mut av = Av::new(false);
-        let (one, two) = (av.insert(address(7)), av.insert(address(7)));
-        assert_eq!(av.find(7), one);
-        av.remove(one);
-        assert_eq!(av.find(7), two);
-        av.remove(two);
-        assert_eq!(av.find(7), ADDR_UNSPEC);
-    }
-}
+#[path = "av_test.rs"]
+mod test;

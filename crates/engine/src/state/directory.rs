@@ -12,8 +12,8 @@ use marline_wire::Address;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Placeholder for an address that has not been looked up.
-const NOBODY: (FiAddr, PeerId) = (ADDR_UNSPEC, PeerId(u32::MAX));
+/// Placeholder for an address that has not been looked up: a generation that no index has.
+const NOBODY: (u32, PeerId) = (u32::MAX, PeerId(u32::MAX));
 
 /// An endpoint: its node and the objects bound to it.
 pub struct Endpoint {
@@ -32,8 +32,8 @@ pub struct Endpoint {
     /// address.
     pub(crate) source_err: bool,
     pub(crate) enabled: bool,
-    /// Cache by slot of the address vector: index and peer.
-    pub(crate) peers: Vec<(FiAddr, PeerId)>,
+    /// Cache by slot of the address vector: generation and peer.
+    pub(crate) peers: Vec<(u32, PeerId)>,
     /// Cache by peer: address index.
     pub(crate) addrs: Vec<FiAddr>,
 }
@@ -92,6 +92,13 @@ impl Directory {
             .iter_mut()
             .flatten()
             .map(|endpoint| &mut endpoint.node)
+    }
+
+    /// The nodes of all endpoints, by handle.
+    pub(crate) fn all_nodes(&self) -> Vec<Option<&Node>> {
+        let endpoints = self.eps.iter();
+        let nodes = endpoints.map(|endpoint| endpoint.as_ref().map(|e| &e.node));
+        nodes.collect()
     }
 
     /// Stores an endpoint.
@@ -232,7 +239,7 @@ impl Directory {
     /// Adds an address.
     pub fn av_insert(&mut self, av: AvId, address: Address) -> Result<FiAddr, SubmitError> {
         let entries = self.av(av).ok_or(SubmitError::Invalid)?;
-        let addr = entries.insert(address);
+        let addr = entries.insert(&address);
         for endpoint in self.eps.iter_mut().flatten().filter(|e| e.av == Some(av)) {
             // The peer's first packet came before its address was inserted.
             if let Some(peer) = endpoint.node.peer_named(address.id) {
@@ -252,7 +259,7 @@ impl Directory {
             .and_then(|av| self.avs.get(av.0 as usize)?.as_ref());
         let address = entries.and_then(|entries| entries.get(entries.find(id)));
         if let Some(address) = address {
-            endpoint.node.peer(address);
+            endpoint.node.peer(&address);
         }
     }
 
@@ -264,7 +271,7 @@ impl Directory {
         let other = entries.find(address.id);
         for ep in self.eps.iter_mut().flatten().filter(|e| e.av == Some(av)) {
             let known = ep.peers.get_mut(Av::slot_of(addr));
-            if let Some(known) = known.filter(|(name, _)| *name == addr) {
+            if let Some(known) = known.filter(|(life, _)| *life == Av::life_of(addr)) {
                 *known = NOBODY;
             }
             if let Some(peer) = ep.node.peer_named(address.id) {
@@ -284,6 +291,16 @@ impl Directory {
         Ok(())
     }
 
+    /// Bytes that all address vectors need, and the tables of endpoints that look addresses up.
+    pub fn address_bytes(&self) -> usize {
+        let vectors = self.avs.iter().flatten().map(Av::heap_bytes);
+        let tables = self.eps.iter().flatten().map(|endpoint| {
+            let peers = endpoint.peers.capacity() * size_of::<(u32, PeerId)>();
+            peers + endpoint.addrs.capacity() * size_of::<FiAddr>()
+        });
+        vectors.sum::<usize>() + tables.sum::<usize>()
+    }
+
     /// Encodes an address as a blob.
     pub fn av_lookup(&self, av: AvId, addr: FiAddr) -> Option<([u8; 64], usize)> {
         let av = self.avs.get(av.0 as usize)?.as_ref()?;
@@ -295,16 +312,18 @@ impl Directory {
     pub(crate) fn peer_of(&mut self, ep: EpId, addr: FiAddr) -> Option<PeerId> {
         let endpoint = self.eps.get_mut(ep.0 as usize)?.as_mut()?;
         match endpoint.peers.get(Av::slot_of(addr)) {
-            Some(&(name, peer)) if name == addr && addr != ADDR_UNSPEC => return Some(peer),
+            Some(&(life, peer)) if life == Av::life_of(addr) && addr != ADDR_UNSPEC => {
+                return Some(peer);
+            }
             _ => {}
         }
         let av = self.avs.get(endpoint.av?.0 as usize)?.as_ref()?;
-        let peer = endpoint.node.peer(av.get(addr)?);
+        let peer = endpoint.node.peer(&av.get(addr)?);
         let slot = Av::slot_of(addr);
         if endpoint.peers.len() <= slot {
             endpoint.peers.resize(slot + 1, NOBODY);
         }
-        endpoint.peers[slot] = (addr, peer);
+        endpoint.peers[slot] = (Av::life_of(addr), peer);
         Some(peer)
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod admission;
 pub(crate) mod aggregate;
 mod av;
+mod blobs;
 pub(crate) mod buffers;
 pub(crate) mod coalesce;
 pub(crate) mod counters;
@@ -11,8 +12,10 @@ pub(crate) mod group_batch;
 pub(crate) mod group_copies;
 pub(crate) mod group_seal;
 pub(crate) mod group_table;
+mod id_index;
 pub(crate) mod member_descriptor;
 pub(crate) mod outages;
+mod paged;
 pub mod pairing;
 pub(crate) mod rails;
 pub(crate) mod regions;

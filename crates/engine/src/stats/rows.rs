@@ -167,7 +167,7 @@ impl PathRow {
 
 impl PeerRow {
     /// Removes the paths without traffic, apart from the first, which shows that the peer has any.
-    pub(super) fn drop_idle_paths(&mut self) {
+    pub(crate) fn drop_idle_paths(&mut self) {
         let mut first = true;
         let used = |path: &PathRow| std::mem::take(&mut first) || !path.is_idle();
         self.paths.retain(used);

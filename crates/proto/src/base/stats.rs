@@ -42,6 +42,8 @@ pub struct NodeStats {
     pub strangers_forgotten: u64,
     /// Peers that died.
     pub peers_dead: u64,
+    /// Peers that timers and events of links looked at.
+    pub visited: u64,
     /// Messages sent eagerly.
     pub eager_sent: u64,
     /// Messages sent after a grant.

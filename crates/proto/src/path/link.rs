@@ -226,10 +226,27 @@ impl Node {
             return;
         };
         found.link.id = Some(link);
-        if up && !found.link.up {
-            let rail = found.local as usize;
-            self.on_link_up(now_ns, rail, link);
+        let (rail, comes_up) = (found.local, up && !found.link.up);
+        let directory = &self.directory;
+        let uses = |rail, link, peer| {
+            let conn: Option<&Conn> = directory.conn(peer);
+            conn.is_some_and(|c| c.paths.iter().any(|p| p.is_on(rail, link)))
+        };
+        self.links.enter((rail, link, peer), uses);
+        if comes_up {
+            self.on_link_up(now_ns, rail as usize, link);
         }
+    }
+
+    /// The paths of a link, each by its peer and its index there.
+    pub(crate) fn paths_on(&mut self, rail: usize, link: u32) -> Vec<(PeerId, usize)> {
+        let users = self.links.users(rail, link);
+        self.stats.visited += users.len() as u64;
+        let on_link = |peer| {
+            let mut paths = self.conn(peer)?.paths.iter();
+            Some((peer, paths.position(|p| p.is_on(rail, link))?))
+        };
+        users.into_iter().filter_map(on_link).collect()
     }
 
     /// Notes that a rail chose another route for a link, in answer to [`LinkAsk::Reroute`].
@@ -275,7 +292,7 @@ impl Node {
         self.take_deferred();
         let believes = self.cfg.errs(Mutation::BelieveResets);
         let refused = match how == LinkEnd::Refused || believes {
-            true => self.directory.paths_on(rail, link),
+            true => self.paths_on(rail, link),
             false => Vec::new(),
         };
         self.of_link(now_ns, rail, link, |recovery, conn, at| {
@@ -312,12 +329,7 @@ impl Node {
         link: u32,
         mut act: impl FnMut(&mut Recovery<'_>, &mut Conn, usize),
     ) {
-        for index in 0..self.directory.peers.len() {
-            let peer = PeerId(index as u32);
-            let uses = |p: &Path| p.is_on(rail, link);
-            if !self.conn(peer).is_some_and(|c| c.paths.iter().any(uses)) {
-                continue;
-            }
+        for (peer, _) in self.paths_on(rail, link) {
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };

@@ -34,7 +34,7 @@ impl Node {
     /// process for ever. All of them must be refused.
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
-        for (peer, at) in self.directory.paths_on(rail, link) {
+        for (peer, at) in self.paths_on(rail, link) {
             self.count_refusal(now_ns, peer, at, false);
         }
     }

@@ -13,6 +13,7 @@ impl Node {
             return;
         };
         let end = batch.end;
+        self.stats.visited += batch.len() as u64;
         for index in batch {
             let peer = PeerId(index as u32);
             if !self.directory.is_named(peer) {

@@ -40,6 +40,7 @@ impl Node {
     /// Shrinks the buffers of idle peers, and forgets those that are gone.
     #[cold]
     pub(crate) fn reclaim(&mut self, now: u64) {
+        self.stats.visited += self.directory.oversized.len() as u64;
         self.directory.reclaim_idle(now);
         self.reclaim_departed(now);
         let departed_at = self.directory.departed.at();

@@ -71,6 +71,7 @@ impl Node {
                 break;
             }
             self.run_queue.deadlines.pop();
+            self.stats.visited += 1;
             if stale {
                 continue;
             }

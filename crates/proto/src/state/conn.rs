@@ -368,6 +368,8 @@ impl Conn {
         mut pairs: Vec<(usize, usize)>,
         most: usize,
     ) {
+        let code = |&(i, remote): &(usize, usize)| path_code(i as u8, remotes[remote].index);
+        pairs.retain(|pair| self.path_by_send_code(code(pair)).is_none());
         // Exactly, as few paths are added after HELLO and a path is large.
         let room = most.saturating_sub(self.paths.len());
         self.paths.reserve_exact(pairs.len().min(room));
@@ -383,14 +385,12 @@ impl Conn {
                 (from[i].max(to[j]), from[i] + to[j], turn, i)
             };
             let least = (0..pairs.len()).min_by_key(|&n| load(&pairs[n]));
-            let (i, remote) = pairs.swap_remove(least.unwrap_or(0));
-            let remote = &remotes[remote];
-            if self
-                .path_by_send_code(path_code(i as u8, remote.index))
-                .is_some()
-            {
+            let pair = pairs.swap_remove(least.unwrap_or(0));
+            // A list may name an index twice.
+            if self.path_by_send_code(code(&pair)).is_some() {
                 continue;
             }
+            let (i, remote) = (pair.0, &remotes[pair.1]);
             self.push_path(Path::new(i as u8, &locals[i], *remote));
             from[i] += 1;
             to[remote.index as usize] += 1;

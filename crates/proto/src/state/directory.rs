@@ -53,16 +53,6 @@ impl Directory {
         self.peers.get_mut(peer.0 as usize)?.conn.as_deref_mut()
     }
 
-    /// The paths of a link, each by its peer and its index there.
-    pub(crate) fn paths_on(&self, rail: usize, link: u32) -> Vec<(PeerId, usize)> {
-        let peers = (0..self.peers.len()).map(|index| PeerId(index as u32));
-        let on_link = |peer| {
-            let mut paths = self.conn(peer)?.paths.iter();
-            Some((peer, paths.position(|p| p.is_on(rail, link))?))
-        };
-        peers.filter_map(on_link).collect()
-    }
-
     /// Ends the watch over the peer that a cancelled receive names.
     pub(crate) fn unwatch(&mut self, spec: &RecvSpec) {
         let Source::Peer(peer) = spec.source else {

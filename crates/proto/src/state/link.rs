@@ -1,7 +1,7 @@
 //! State of a path's link.
 
 use crate::base::types::PeerId;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Delay before asking again for a link that went down: the first and the longest, doubled in
@@ -29,6 +29,48 @@ pub struct Links {
     /// By local rail and number of a link: the newest flow that a path on it took. One link may
     /// lead to several peers, for example a dead process and its successor at the same address.
     pub flows: BTreeMap<(u8, u32), u8>,
+    users: LinkUsers,
+}
+
+/// Peers by the links of their paths: local rail, number of the link, peer. Peers that have left a
+/// link stay until there are twice as many entries as after the last sweep.
+#[derive(Debug, Default)]
+struct LinkUsers {
+    all: BTreeSet<(u8, u32, u32)>,
+    sweep_at: usize,
+}
+
+/// Entries before the first sweep.
+const UNSWEPT_MAX: usize = 64;
+
+impl Links {
+    /// Notes that a path of the peer uses a link. `uses` tells whether an earlier entry still holds.
+    pub(crate) fn enter(
+        &mut self,
+        (rail, link, peer): (u8, u32, PeerId),
+        uses: impl Fn(usize, u32, PeerId) -> bool,
+    ) {
+        let users = &mut self.users;
+        users.all.insert((rail, link, peer.0));
+        if users.all.len() > users.sweep_at.max(UNSWEPT_MAX) {
+            let holds =
+                |&(rail, link, peer): &(u8, u32, u32)| uses(rail as usize, link, PeerId(peer));
+            users.all.retain(holds);
+            users.sweep_at = 2 * users.all.len();
+        }
+    }
+
+    /// Peers that use a link, or did, in order.
+    pub(crate) fn users(&self, rail: usize, link: u32) -> Vec<PeerId> {
+        let Ok(rail) = u8::try_from(rail) else {
+            return Vec::new();
+        };
+        let entries = self
+            .users
+            .all
+            .range((rail, link, 0)..=(rail, link, u32::MAX));
+        entries.map(|&(_, _, peer)| PeerId(peer)).collect()
+    }
 }
 
 /// Backoff of writes on a link after failures.

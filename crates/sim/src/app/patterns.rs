@@ -2,6 +2,7 @@
 
 use crate::app::turns::draw_size;
 use crate::base::rng::Rng;
+use crate::scale::SAMPLED;
 use crate::setup::choices::{Setup, Work};
 use crate::world::state::World;
 
@@ -63,6 +64,9 @@ impl World {
             Work::Tree => self.tree(e, round, n),
             Work::Collective => self.collective(e, round, n),
             Work::Storm => self.storm(e, round, n),
+            Work::Sampled => self.sampled(e, round, n),
+            Work::Gather => self.gather(e, round, n),
+            Work::Allreduce => self.allreduce(e, round, n),
             Work::Fence => {
                 for other in [(e + 1) % n, (e + n - 1) % n] {
                     let len = agreed(&self.setup, e, other, round);
@@ -85,6 +89,53 @@ impl World {
             for other in 1..n {
                 self.recv_agreed(0, other, round * burst + i);
             }
+        }
+    }
+
+    /// The messages of an all-to-all to and from the first hosts.
+    fn sampled(&mut self, e: u32, round: u32, n: u32) {
+        let sampled = e < SAMPLED;
+        let fit = |other: &u32| *other < n && *other != e && (sampled || *other < SAMPLED);
+        // In the order in which the others come to this one.
+        for other in (1..n).map(|i| (e + n - i) % n).filter(fit) {
+            self.recv_agreed(e, other, round);
+        }
+        for other in (1..n).map(|i| (e + i) % n).filter(fit) {
+            self.send_agreed(e, other, round);
+        }
+    }
+
+    fn gather(&mut self, e: u32, round: u32, n: u32) {
+        let (tag, len) = (round as u64, self.setup.size_max);
+        if e != 0 {
+            return self.post_send(e, 0, Some(tag), None, len, true);
+        }
+        for other in 1..n {
+            self.post_recv(0, Some(other), Some((tag, 0)), len, None, true);
+        }
+    }
+
+    /// Two rounds up the tree, two down.
+    fn allreduce(&mut self, e: u32, round: u32, n: u32) {
+        match round % 4 {
+            1 | 2 => self.up_tree(e, (round, round.next_multiple_of(2)), n),
+            _ => self.tree(e, round, n),
+        }
+    }
+
+    /// In odd rounds messages come from the children; in even rounds one goes to the parent.
+    /// `sent`: the round in which the children send.
+    fn up_tree(&mut self, e: u32, (round, sent): (u32, u32), n: u32) {
+        let lowest = lowest_bit(e, n);
+        if round == sent {
+            if e != 0 {
+                self.send_agreed(e, e - lowest, round);
+            }
+            return;
+        }
+        let steps = (0..31).map(|k| 1 << k).take_while(|&s| s < lowest);
+        for child in steps.map(|s| e + s).filter(|&child| child < n) {
+            self.recv_agreed(e, child, sent);
         }
     }
 
@@ -120,18 +171,11 @@ impl World {
     /// Cycles through patterns of collectives: a broadcast (as a tree, two rounds), its reverse
     /// (two), a barrier by dissemination, a step around the ring.
     fn collective(&mut self, e: u32, round: u32, n: u32) {
-        let lowest = lowest_bit(e, n);
         let steps = || (0..31).map(|k| 1 << k);
         match round % 6 {
             1 | 2 => self.tree(e, round, n),
-            3 => {
-                for child in steps().take_while(|&s| s < lowest).map(|s| e + s) {
-                    if child < n {
-                        self.recv_agreed(e, child, round + 1);
-                    }
-                }
-            }
-            4 if e != 0 => self.send_agreed(e, e - lowest, round),
+            3 => self.up_tree(e, (round, round + 1), n),
+            4 => self.up_tree(e, (round, round), n),
             5 => {
                 for step in steps().take_while(|&s| s < n) {
                     self.recv_agreed(e, (e + n - step) % n, round);

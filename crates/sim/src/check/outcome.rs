@@ -25,6 +25,8 @@ pub struct Outcome {
     pub open_max: u64,
     /// Virtual time of the last operation's end.
     pub worked_ns: u64,
+    /// Virtual time of the whole run.
+    pub simulated_ns: u64,
     /// Virtual time in ns from the start of the first fault to the end of the last operation that
     /// was open at that time.
     pub recovery_ns: u64,

@@ -54,6 +54,7 @@ fn play(setup: &GroupSetup, tracing: bool) -> (Outcome, Times) {
         messages,
         open_max: 0,
         worked_ns: world.worked_ns,
+        simulated_ns: world.now,
         recovery_ns: 0,
         peers: 0,
         peer_bytes: 0,

@@ -2,12 +2,14 @@
 //! a command that replays it.
 
 use crate::group::{group_scale, SCHEMES};
+use crate::run::campaign::{cpu_seconds, CampaignLog, Entry};
 use crate::run::watch::Watch;
-use crate::{scale, watch_seeds, Fault, Hunt, Profile, Report, Work};
+use crate::scale::{print_parts, Sizes, PARTS};
+use crate::{watch_seeds, Fault, Hunt, Profile, Report};
 use clap::Args;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The seeds to simulate, and how.
 #[derive(Args, Clone, Debug)]
@@ -39,6 +41,15 @@ pub struct SimArgs {
     /// Append each failure to this file, with the line that replays it.
     #[arg(long, value_name = "FILE")]
     failures: Option<PathBuf>,
+    /// Log of a campaign, as CSV: the run goes on with its next seeds and appends what it did.
+    #[arg(long, value_name = "FILE", conflicts_with = "seeds", requires = "more")]
+    log: Option<PathBuf>,
+    /// With --log: number of further seeds.
+    #[arg(long, value_name = "SEEDS", requires = "log", value_parser = clap::value_parser!(u64).range(1..))]
+    more: Option<u64>,
+    /// With --log: the commit that the log names.
+    #[arg(long, value_name = "TEXT", requires = "log", default_value = "unknown", value_parser = commit)]
+    commit: String,
     /// Print the progress at this interval (0: never).
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     progress: u64,
@@ -48,11 +59,17 @@ pub struct SimArgs {
     /// Threads; the report is the same for any number.
     #[arg(long, default_value_t = 1, value_parser = jobs)]
     jobs: usize,
-    /// Instead of seeds: print how the cost of a tree broadcast and an all-to-all grows from
-    /// `--hosts` up to this number of endpoints; with the profile group, of broadcasts by
-    /// multicast.
+    /// Instead of seeds: print as CSV how memory, packets, time and work grow from `--hosts` up to
+    /// this number of endpoints; with the profile group, by scheme of multicast.
     #[arg(long, value_name = "ENDPOINTS", conflicts_with = "seeds")]
     scale: Option<usize>,
+    /// With --scale: only what takes about a minute.
+    #[arg(long, requires = "scale")]
+    quick: bool,
+    /// With --scale: only this part (alltoall, start, storm, standby, failover, incast, allreduce
+    /// or broadcast).
+    #[arg(long, requires = "scale", value_parser = part)]
+    part: Option<String>,
 }
 
 /// Most rails per host, as in drawn clusters.
@@ -76,6 +93,24 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
         return Err("no seeds: B must be greater than A".into());
     }
     Ok(from..to)
+}
+
+fn commit(text: &str) -> Result<String, String> {
+    let plain = !text.is_empty()
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    plain
+        .then(|| text.to_owned())
+        .ok_or("letters and digits only".into())
+}
+
+fn part(text: &str) -> Result<String, String> {
+    let known = PARTS.iter().any(|part| part.name == text);
+    known.then(|| text.to_owned()).ok_or_else(|| {
+        let names: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
+        format!("there are {}", names.join(", "))
+    })
 }
 
 fn profile(text: &str) -> Result<Profile, String> {
@@ -105,7 +140,14 @@ fn jobs(text: &str) -> Result<usize, String> {
 pub fn run(args: &SimArgs) -> Result<bool, String> {
     match args.scale {
         Some(most) if args.profile == Profile::Group => Ok(group_scaling(args.hosts, most)),
-        Some(most) => Ok(scaling(args.hosts, most)),
+        Some(most) => {
+            let sizes = Sizes {
+                least: args.hosts,
+                most,
+                quick: args.quick,
+            };
+            Ok(print_parts(args.part.as_deref(), sizes))
+        }
         None => run_range(args),
     }
 }
@@ -141,9 +183,28 @@ fn run_range(args: &SimArgs) -> Result<bool, String> {
         jobs: args.jobs,
     };
     let how = (args.trace, Duration::from_secs(args.progress));
-    let mut watch = Watch::new(&hunt, args.seeds.end, how, args.failures.as_deref())?;
-    let report = watch_seeds(args.seeds.clone(), &hunt, |r, next| watch.look(r, next));
-    summary(args.seeds.start, &report, watch.seconds());
+    let mut log = args.log.as_deref().map(CampaignLog::read).transpose()?;
+    let more = log.as_ref().zip(args.more);
+    let seeds = more.map_or(args.seeds.clone(), |(log, more)| {
+        log.next(args.profile, more)
+    });
+    let mut watch = Watch::new(&hunt, seeds.end, how, args.failures.as_deref())?;
+    let cpu_s = cpu_seconds();
+    let report = watch_seeds(seeds.clone(), &hunt, |r, next| watch.look(r, next));
+    summary(seeds.start, &report, watch.seconds());
+    let entry = Entry::of(&report, cpu_seconds() - cpu_s);
+    println!("{}", entry.text());
+    if let Some(log) = &mut log {
+        let done = seeds.start..seeds.start + report.seeds;
+        log.append((args.profile, &args.commit), done, entry)?;
+        let sum = log.sum();
+        println!(
+            "campaign: {} seeds, {} failures, {}",
+            sum.seeds,
+            sum.failures,
+            sum.text()
+        );
+    }
     Ok(report.failures.is_empty())
 }
 
@@ -222,42 +283,6 @@ fn rows() -> impl Iterator<Item = (&'static str, u64, u32)> {
     // With the original scheme, a long broadcast takes the time of a short one times the number of
     // members.
     all.filter(|(name, bytes, _)| *name != "original" || *bytes == 4)
-}
-
-/// Resident bytes of this process (0 if unknown).
-fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split(' ').nth(1).and_then(|p| p.parse::<u64>().ok());
-    pages.unwrap_or(0) * 4_096
-}
-
-/// Prints the scaling table from `least` to `most` endpoints.
-fn scaling(least: usize, most: usize) -> bool {
-    println!(
-        "work,hosts,messages,packets,virtual_us,peers,bytes_per_idle_peer,resident_mb,seconds"
-    );
-    for work in [Work::Tree, Work::AllToAll] {
-        let sizes = [16, 64, 256, 512, 1_024].into_iter();
-        for hosts in sizes.filter(|n| (least..=most).contains(n)) {
-            let start = Instant::now();
-            let row = scale(hosts, work);
-            if let Some(text) = &row.failure {
-                println!("{}", text.lines().next().unwrap_or_default());
-                return false;
-            }
-            println!(
-                "{work:?},{hosts},{},{},{:.0},{},{},{},{:.1}",
-                row.messages,
-                row.packets,
-                row.virtual_ns as f64 / 1_000.0,
-                row.peers,
-                row.peer_bytes / row.peers.max(1),
-                resident_bytes() >> 20,
-                start.elapsed().as_secs_f64()
-            );
-        }
-    }
-    true
 }
 
 #[cfg(test)]

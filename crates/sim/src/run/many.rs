@@ -59,6 +59,8 @@ pub struct Report {
     pub troubles: BTreeMap<&'static str, u64>,
     /// Messages sent.
     pub messages: u64,
+    /// Virtual time of all seeds.
+    pub simulated_ns: u64,
     /// Hash of all events of all seeds.
     pub hash: u64,
     /// Packets of each seed.
@@ -75,6 +77,7 @@ impl Report {
             *self.troubles.entry(name).or_default() += count;
         }
         self.messages += outcome.messages;
+        self.simulated_ns += outcome.simulated_ns;
         self.hash = self.hash.rotate_left(1) ^ outcome.hash;
         self.packets.push(outcome.net.packets);
         if let Some(text) = outcome.failure {

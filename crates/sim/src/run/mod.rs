@@ -1,5 +1,6 @@
 //! Runs: the event loop, one seed, many seeds, shrinking of failures, the command.
 
+pub(crate) mod campaign;
 pub mod command;
 pub(crate) mod drive;
 pub(crate) mod frames;

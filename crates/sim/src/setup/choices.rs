@@ -237,6 +237,12 @@ pub enum Work {
     Collective,
     /// Remote writes to both neighbours, all of which end before the next.
     Fence,
+    /// All to all, of which only the messages to and from the first two hosts are sent.
+    Sampled,
+    /// A message of the largest size from every host to host 0.
+    Gather,
+    /// Up a binomial tree and down again.
+    Allreduce,
     /// Two thousand messages to a neighbour and as many receives at once; in every other round the
     /// sends precede the receives.
     Storm,

@@ -1,6 +1,7 @@
 //! The state of each endpoint's application.
 
 use crate::base::rng::Rng;
+use crate::scale::turn_ns;
 use crate::setup::choices::{Setup, Work};
 
 /// The state of an application.
@@ -28,7 +29,12 @@ impl App {
     /// The application of an endpoint.
     pub fn new(setup: &Setup, mut rng: Rng, index: u32, random: bool, now: u64) -> App {
         let work = if random { Work::Random } else { setup.work };
-        let next_at = now + rng.below(setup.pause_ns + 1) + index as u64;
+        let drawn = rng.below(setup.pause_ns + 1) + index as u64;
+        let next_at = now
+            + match work {
+                Work::Sampled => turn_ns(index, setup.hosts, setup.pause_ns),
+                _ => drawn,
+            };
         App {
             rng,
             work,
@@ -56,7 +62,7 @@ impl Work {
             Work::Random => 1,
             Work::AllToAll => 8 * setup.hosts as u32,
             Work::Incast => 20,
-            Work::Tree | Work::Collective => 1,
+            Work::Tree | Work::Collective | Work::Sampled | Work::Allreduce => 1,
             Work::Storm => 200,
             _ => 4,
         };
@@ -64,6 +70,7 @@ impl Work {
         let cycle = match self {
             Work::Tree => 2,
             Work::Collective => 6,
+            Work::Allreduce => 4,
             _ => 1,
         };
         (setup.ops / costly).max(1).next_multiple_of(cycle)

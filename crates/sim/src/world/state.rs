@@ -30,6 +30,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 const BATCH_MAX: usize = 16;
 /// Port of the first process on a host.
 const PORT: u16 = 5_000;
+/// Ports above the first that processes have.
+const PORTS: u32 = 60_000;
 
 /// The next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -206,7 +208,12 @@ impl World {
         let numbers = |of: u64| Rng::new(self.setup.seed, of << 32 | index as u64);
         let (mut rng, for_app, behaviour) = (numbers(1), numbers(2), numbers(3).next());
         let first = first_port(PORT, host, self.setup.paired);
-        let port = first + if rng.one_in(2) { index as u16 } else { 0 };
+        let port = first
+            + if rng.one_in(2) {
+                (index % PORTS) as u16
+            } else {
+                0
+            };
         let specs: Vec<PortSpec> = (0..self.setup.rails)
             .map(|r| PortSpec {
                 addr: self.setup.first_addr(host, r, port),

@@ -17,6 +17,7 @@ mod polled;
 mod reader;
 mod reorder;
 mod scale;
+mod scale_parts;
 mod seeds;
 mod slow;
 mod unlike;

@@ -2,8 +2,8 @@
 
 use marline_sim::{scale, Work};
 
-/// Bytes per idle peer; a million peers fit into 3 GiB.
-const IDLE_PEER_MAX: u64 = 3_072;
+/// Bytes per idle peer with one rail. (Regression: room for a second path, 3,072 bytes.)
+const IDLE_PEER_MAX: u64 = 2_304;
 
 /// Memory and packets must not grow with the number of peers: probes of many paths and packet sizes
 /// at once must not delay acks until PTOs expire.
