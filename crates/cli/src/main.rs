@@ -26,7 +26,7 @@ mod tune;
 mod xdpd;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use marline_codes::{Code, Coded};
+use marline_codes::Code;
 use outcome::{OrCode, EXIT_REFUSED};
 use papers::model;
 use run::{child, env, exec};
