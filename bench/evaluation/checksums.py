@@ -63,6 +63,9 @@ def models(records):
 
 def bandwidth(records):
     """Bandwidth with sums over without, by packets."""
+    record = records.newest("checksums", algorithm="strong", bytes="8")
+    yield relative("strong-8b", "8B strong", "", record, True, ours=dict(algorithm="strong", bytes="8"),
+                   base=dict(algorithm="none", bytes="8"), column="us", difference="ns", scale=1000)
     for algorithm in ("strong", "fast", "crc64-nh"):
         sizes = [4096] if algorithm == "crc64-nh" else [65536, 1 << 18, 1 << 20, 4 << 20]
         for size in sizes:

@@ -55,6 +55,15 @@ def failover(records):
                   "Mbit/s;ms", record=record)
 
 
+def unlike(records):
+    """Rails of 400 and 100 Mbit/s together."""
+    record = records.newest("unlike", mbit_per_s="400+100")
+    for rails in ("udp:rail0,udp:rail1", "udp:rail0,tcp:rail1", "tcp:rail0,udp:rail1"):
+        kinds = "-".join(rail.split(":")[0] for rail in rails.split(","))
+        yield value(f"unlike-{kinds}", f"400+100 {kinds}", "", record, "Mbit/s", False,
+                    ours=dict(rails=rails, test="bw4m"))
+
+
 def gap_ms(rates):
     """The longest time around the fault in which nothing was received, in ms."""
     longest = silent = 0
@@ -76,7 +85,7 @@ def loss(records):
 
 
 def section(records):
-    rows = [*bandwidth(records), *fragments(records), *failover(records), *loss(records),
+    rows = [*bandwidth(records), *fragments(records), *failover(records), *unlike(records), *loss(records),
             missing("npb", "NPB", "1 F6", "needs a cluster"),
             missing("myrinet", "InfiniBand", "F4-F7", "needs adapters")]
     return Section(TITLE, rows, (NOTE,))

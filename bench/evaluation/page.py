@@ -51,7 +51,7 @@ def figure(found):
 def interval(found):
     """The interval of a median, if it has one."""
     wide = isinstance(found, Spread) and found.n > 1 and short(found.low) != short(found.high)
-    return f"{short(found.low)}-{short(found.high)}" if wide else ""
+    return f"{short(found.low)}–{short(found.high)}" if wide else ""
 
 
 def cells(row, anchors=()):

@@ -38,8 +38,9 @@ class Step:
 
 SCHEMES = ("tcp,marline,multicast,multicast-original,multicast-basic,multicast-window,multicast-co-root2,"
            "multicast-aggregate10")
+MORE_VERBS = "rc-nosums,rc-keys,uc-nosums,uc-keys,ud-nosums,ud-keys"
 STEPS = (
-    Step("run", "--rounds 5 --seconds 0.1 --curve-seconds 0.02", 1100,
+    Step("run", "--rounds 5 --seconds 0.1 --curve-seconds 0.02", 1000,
          "--rounds 1 --samples 1 --seconds 0.05 --curve-seconds 0 --threads 0", 150),
     Step("netpipe", "--rounds 5", 300, "--rounds 1 --most 65536", 60),
     Step("model", "", 150, "--quick", 30),
@@ -48,19 +49,20 @@ STEPS = (
     Step("checksums", "--rounds 5 --sizes 8,65536,1048576 --rate 10gbit --algorithms crc64-nh", 240, None, 0),
     Step("sums", "--rounds 5", 240, None, 0),
     Step("sums", "--rounds 5 --busy", 240, "--rounds 1 --samples 1 --rails tcp:lo --checksums fnv1a --busy", 45),
-    Step("apps", "--rounds 10", 500, "--rounds 1 --only sort,cg", 50),
+    Step("apps", "--rounds 10", 400, "--rounds 1 --only sort,cg", 50),
     Step("bcast",
-         f"--hosts 8 --mpis mpich --bytes 4,65536,1048576 --rounds 3 --seconds 0.2 --skew 10 --only {SCHEMES}", 670,
+         f"--hosts 8 --mpis mpich --bytes 4,65536,1048576 --rounds 3 --seconds 0.2 --skew 10 --only {SCHEMES}", 570,
          "--hosts 4 --mpis mpich --bytes 4,65536 --rounds 1 --seconds 0.05 --only tcp,marline,multicast", 90),
     Step("gap", "--repeats 5 --kinds udp-udp,tcp-udp", 400, "--repeats 1 --kinds udp-udp --faults down,silent", 45),
     Step("gap", "--flow --kinds udp-udp,udp-tcp --faults down,silent", 90, None, 0),
     Step("progress", "--trials 5", 90, "--trials 1 --seconds 0.5", 40),
     Step("crowd", "--rounds 2", 240, None, 0),
     Step("smax", "--rounds 5", 180, "--rounds 1 --sizes 448,4032,0", 40),
-    Step("loss", "--rounds 5 --seconds 1 --only marline,psm3", 500, "--rounds 1 --seconds 0.2 --only =marline", 45),
+    Step("loss", "--rounds 5 --seconds 1 --only marline,psm3", 400, "--rounds 1 --seconds 0.2 --only =marline", 45),
     Step("shipped", "--rounds 3", 400, "--rounds 1 --steps 20 --only lammps", 40),
     Step("ablation", "--rounds 4", 350, "--rounds 1 --seconds 0.02 --rails udp,tcp", 90),
     Step("verbs", "--parts curves,rate --seconds 400", 420, None, 0),
+    Step("verbs", f"--parts curves,rate --only {MORE_VERBS} --seconds 380", 400, None, 0),
     Step("verbs", "--parts jac --seconds 250", 270, "--parts rate --only ud --seconds 100", 110),
     Step("verbs", "--parts lammps --seconds 300", 320, None, 0),
 )
