@@ -10,7 +10,7 @@ PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python scripts/e2e -c tests/e2e/pytest.in
 
 .PHONY: test-packages test-old pictures portable deb rpm wheel dist recipes install uninstall deps build guided programs eager demo test space test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
 	bench-blackhole bench-gap bench-unlike bench-auth bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma bench-scale evaluation \
-	detect mutations soak-seeds sim-coverage lint fuzz clean \
+	detect mutations soak-seeds lint fuzz clean \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
 deps:
@@ -123,7 +123,7 @@ test-packages: eager portable programs
 	$(PYTEST) tests/e2e -m packages
 
 soak: deps nightly eager programs
-	PROPTEST_CASES=20000 MARLINE_CROWD=1024 cargo test --release --workspace --locked
+	PROPTEST_CASES=20000 cargo test --release --workspace --locked
 	$(MAKE) detect
 	$(PYTEST) tests/e2e -m "not packages and not old"
 	$(MAKE) test-old
@@ -146,12 +146,7 @@ soak-seeds:
 				--failures build/failed-seeds.txt || exit 1; \
 		done; done
 
-# Lines of crates/proto that no seed reaches.
-COVERED ?= 300
-sim-coverage:
-	scripts/sim-coverage $(TARGET)/coverage $(COVERED) build/proto-unreached.txt
-
-# How memory, packets, time and work grow up to 65,280 endpoints (15 minutes).
+# How memory, packets, time and work grow up to 65,280 endpoints.
 SCALE ?= bench/record/$(shell date +%F)-scale.csv
 bench-scale:
 	cargo build --release --locked -p marline-sim
@@ -228,7 +223,7 @@ lint:
 	bash -n packaging/slurm/task-prolog scripts/install scripts/install-deps scripts/check-space scripts/aarch64 scripts/guided scripts/old-provider .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/auth bench/progress bench/smax bench/checksums \
-		bench/apps bench/bcast bench/rma bench/crowd bench/netpipe bench/model bench/ablation bench/shipped bench/scale scripts/sim-coverage \
+		bench/apps bench/bcast bench/rma bench/crowd bench/netpipe bench/model bench/ablation bench/shipped bench/scale \
 		bench/*.py bench/evaluation/*.py scripts/e2e scripts/package tests/e2e/*.py
 
 # The targets below want a nightly compiler: rustup toolchain install nightly --component miri,rust-src
