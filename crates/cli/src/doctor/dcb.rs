@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_without_priorities_is_told_from_other_failures() {
+    fn a_driver_without_priorities_is_no_failure() {
         assert_eq!(asked(None), Dcb::Unsupported);
         assert!(matches!(asked(Some(["x", "{}"])), Dcb::Unknown(_)));
         let absent = |_: &[&str]| Err("there is no dcb here (iproute2)".to_owned());

@@ -146,7 +146,8 @@ counters! {
         thread_takeovers: Sum, "times", "Times the thread found nobody polling and worked.";
         thread_calls: Sum, "calls", "Times the application woke the progress thread.";
         poll_gap_max_ns: Max, "ns", "Longest time between two progress calls.";
-        message_wait_max_ns: Max, "ns", "Longest wait of a message (`marline_message_wait_seconds`).";
+        message_wait_max_ns: Max, "ns",
+            "Longest wait of a message (`marline_message_wait_seconds`).";
         ack_wait_max_ns: Max, "ns",
             "Longest time from a packet's departure to its ack, while polling.";
         ack_delay_max_ns: Max, "ns", "Longest time from a packet's arrival to its ack, by anybody.";
