@@ -60,8 +60,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// A fault of `marline lab fault` on a rail, some time after the first message; the rail then has
-    /// this state in words.
+    /// A fault of `marline lab fault` on a rail, some time after the first message; the rail has
+    /// this state in words from then on.
     pub fn new(after: Duration, rail: usize, fault: &'static str, state: &str) -> Event {
         let state = state.to_owned();
         Event {
