@@ -70,7 +70,7 @@ enum Command {
     /// Tell what this machine, or several and the networks between them, lack, and what mends it.
     #[command(after_help = doctor::AFTER_HELP)]
     Doctor(doctor::DoctorArgs),
-    /// Show, with the MPI of this machine, what it does on a network that loses and damages packets.
+    /// Show it at work, with the MPI of this machine, on a network that loses and damages packets.
     Demo(demo::DemoArgs),
     /// A test cluster out of network namespaces, with faults made by the kernel.
     #[command(subcommand)]

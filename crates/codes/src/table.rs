@@ -156,7 +156,7 @@ codes! {
     Namespaces = 607, "Namespaces are refused",
         "Root, or the `sysctl` of the message; in a container `--privileged`.";
     NoLab = 608, "No such lab", "`marline lab up`; of a broken one `marline lab down` first.";
-    ToolMissing = 609, "A tool is missing", "Install the package that the message names.";
+    ToolMissing = 609, "A tool is missing", "Install the package named.";
     NoStatistics = 610, "No statistics", "A job keeps them in `FI_MARLINE_STATS_DIR`.";
     NoAnswer = 611, "The other end of a measurement is silent",
         "`marline tune --serve` there; firewalls.";

@@ -92,7 +92,7 @@ pub fn run(plan: &Plan) -> Result<(), String> {
 fn exchange_round(job: &Job, round: u64, peers: &mut [Peer], enough: bool) -> Result<bool, String> {
     let (rank, _) = job.rank_of();
     let mut word = [if enough { LAST } else { 0 }; LAST_LEN];
-    let told = word;
+    let announced = word;
     let (mut sends, mut receives): (Sends<'_>, Receives<'_>) = (Vec::new(), Vec::new());
     for peer in peers.iter_mut() {
         for (number, buffer) in peer.sent.iter_mut().enumerate() {
@@ -110,7 +110,7 @@ fn exchange_round(job: &Job, round: u64, peers: &mut [Peer], enough: bool) -> Re
             receives.push((&mut buffer[..], peer.rank, number as c_int));
         }
         if rank == 0 {
-            sends.push((&told[..], peer.rank, LAST_TAG));
+            sends.push((&announced[..], peer.rank, LAST_TAG));
         }
     }
     if rank != 0 {

@@ -60,8 +60,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// A fault of `marline lab fault` on a rail, some time after the first message; from then on the
-    /// rail has this state in words.
+    /// A fault of `marline lab fault` on a rail, some time after the first message; the rail has
+    /// this state in words from then on.
     pub fn new(after: Duration, rail: usize, fault: &'static str, state: &str) -> Event {
         let state = state.to_owned();
         Event {
@@ -169,7 +169,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Runs a job with events, and prints its progress and its result; `faulty`: faults hit packets.
+    /// Runs a job with events, and prints its progress and result; `faulty`: faults hit packets.
     pub fn run(
         &self,
         over: Over,
@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_and_the_summary_are_told_from_other_lines() {
+    fn reports_and_the_summary_are_known_among_other_lines() {
         let mut said = Said::default();
         assert_eq!(said.note(), "starting");
         let report = Report {

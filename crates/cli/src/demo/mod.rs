@@ -48,7 +48,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(250);
 /// Shares of packets.
 const DROP: &str = "drop=1%";
 const CORRUPT: &str = "corrupt=0.2%";
-const WEATHER: &str = "drops 1%, corrupts 0.2%";
+const PACKET_FAULTS: &str = "drops 1%, corrupts 0.2%";
 const HOSTS: usize = 2;
 const RAILS: usize = 2;
 const MTU: u32 = 1_500;
@@ -108,7 +108,7 @@ pub fn main(args: &DemoArgs) -> Ended {
     };
     match story.tell() {
         Err(_) if story.runner.is_interrupted() => Ok(INTERRUPTED),
-        told => told.coded(Code::Lab),
+        ended => ended.coded(Code::Lab),
     }
 }
 
@@ -157,7 +157,7 @@ impl Story<'_> {
             "The network drops 1% of all packets and corrupts 0.2% in a way that TCP's checksum \
              does not see.",
         );
-        self.weather()?;
+        self.packet_faults()?;
         let wrong = self.runner.run(Over::Tcp, self.seconds, true, Vec::new())?;
         self.tell
             .scene("The network is healthy, and its link is cut, for good.");
@@ -174,9 +174,9 @@ impl Story<'_> {
              rail1.",
         );
         self.clear()?;
-        self.weather()?;
+        self.packet_faults()?;
         let half = self.seconds / 2;
-        let back = format!("back; {WEATHER}");
+        let back = format!("back; {PACKET_FAULTS}");
         let events = vec![
             Event::new(half / 2, 0, "down", "CUT"),
             Event::new(3 * half / 2, 0, "up", &back),
@@ -207,10 +207,10 @@ impl Story<'_> {
         Ok([together(tcp), together(ours)])
     }
 
-    fn weather(&self) -> Result<(), String> {
+    fn packet_faults(&self) -> Result<(), String> {
         for rail in 0..RAILS {
-            self.runner.order(rail, DROP, WEATHER)?;
-            self.runner.order(rail, CORRUPT, WEATHER)?;
+            self.runner.order(rail, DROP, PACKET_FAULTS)?;
+            self.runner.order(rail, CORRUPT, PACKET_FAULTS)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use marline_demo_rank::Report;
 use std::collections::BTreeMap;
 
-/// What a run showed, from good to bad.
+/// The verdict on a run, from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// All messages arrived with their bytes.
@@ -19,7 +19,7 @@ pub enum Verdict {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What it showed.
+    /// The verdict.
     pub verdict: Verdict,
     /// The result in words.
     pub text: String,

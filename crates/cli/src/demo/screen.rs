@@ -131,7 +131,10 @@ impl Tell {
     /// Prints the beginning of a scene.
     pub fn scene(&self, text: &str) {
         self.line("");
-        self.paragraph(&format!("* {text}"), 1);
+        for (number, line) in wrapped(text, WIDTH - 3).iter().enumerate() {
+            let start = if number == 0 { " * " } else { "   " };
+            self.line(&format!("{start}{line}"));
+        }
     }
 
     /// Prints a result.

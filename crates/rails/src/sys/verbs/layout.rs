@@ -425,7 +425,8 @@ mod tests {
             };
             "ibv_port_attr", PortAttr {
                 state = "state", active_mtu = "active_mtu", gid_tbl_len = "gid_tbl_len",
-                max_msg_sz = "max_msg_sz", pkey_tbl_len = "pkey_tbl_len", lid = "lid", active_width = "active_width",
+                max_msg_sz = "max_msg_sz", pkey_tbl_len = "pkey_tbl_len", lid = "lid",
+                active_width = "active_width",
                 active_speed = "active_speed", link_layer = "link_layer"
             };
             "ibv_device_attr", DeviceAttr {
