@@ -151,7 +151,7 @@ SCALE ?= bench/record/$(shell date +%F)-scale.csv
 bench-scale:
 	cargo build --release --locked -p marline-sim
 	$(TARGET)/release/marline-sim --hosts 16 --scale 65536 > $(SCALE)
-	bench/scale $(SCALE) --draw docs/scale.svg
+	bench/scale $(SCALE) --draw build/scale.svg
 
 # Failure injection: millions of damaged packets; what each checksum missed, and what theory says.
 detect:

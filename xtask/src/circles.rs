@@ -31,7 +31,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "crates/sim/src",
         &[
             "base", "machine", "setup", "truth", "network", "world", "traffic", "app", "check",
-            "inject", "group", "run", "main",
+            "inject", "group", "scale", "run", "main",
         ],
     ),
 ];

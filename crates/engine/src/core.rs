@@ -22,6 +22,7 @@ mod link_upkeep;
 mod locate;
 mod outages;
 mod parts;
+mod peer_rows;
 mod peer_scan;
 pub(crate) mod publish;
 mod remote_read;

@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 /// The low bits of a traffic class for packets that may be marked (ECT).
 const MARKABLE: u8 = 2;
 
+/// Asks `dcb` with arguments; the error says why there is no answer.
+type Ask = dyn Fn(&[&str]) -> Result<String, String>;
+
 /// The places of settings.
 pub struct Places {
     /// Folder of the devices.
@@ -19,7 +22,7 @@ pub struct Places {
     /// Folder of the settings for connections of RDMA CM.
     cm: PathBuf,
     /// Runs `dcb` (see [`dcb::ask`]).
-    dcb: Box<dyn Fn(&[&str]) -> Result<String, String>>,
+    dcb: Box<Ask>,
 }
 
 impl Places {

@@ -1,7 +1,7 @@
 //! Reads the counters of all peers for the page: of many peers, a part at each update, since the
 //! engine's lock is held meanwhile.
 
-use crate::core::publish::peer_row;
+use crate::core::peer_rows::peer_row;
 use crate::stats::page::PEERS_MAX;
 use crate::stats::rows::{PeerRow, PeerState};
 use marline_proto::{Node, PeerId};
@@ -50,10 +50,10 @@ impl Peers {
 /// A scan over the peers of all endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct PeerScan {
-    /// What the scan under way has read, and where it goes on: endpoint and peer.
+    /// The counters of the scan under way, and its place: endpoint and peer.
     next: Peers,
     at: (usize, usize),
-    /// What the last whole scan read.
+    /// The counters of the last whole scan.
     last: Option<Peers>,
 }
 

@@ -85,7 +85,12 @@ fn a_message_without_credit_is_requested_and_leaves_as_far_as_granted() {
         upto,
         wanted: total,
     };
-    outgoing.on_grant(&mut parts.context(), 1, PEER, &grant(2 * BLOCK_BYTES + 1, 0));
+    outgoing.on_grant(
+        &mut parts.context(),
+        1,
+        PEER,
+        &grant(2 * BLOCK_BYTES + 1, 0),
+    );
     let send = outgoing.get(key).map(|send| (send.upto, send.in_bulk));
     assert_eq!(send, Some((2 * BLOCK_BYTES, true)), "whole blocks");
     outgoing.arrived(&mut parts.context(), (key, 0, 2 * BLOCK_BYTES as u32));

@@ -44,7 +44,7 @@ struct LinkUsers {
 const UNSWEPT_MAX: usize = 64;
 
 impl Links {
-    /// Notes that a path of the peer uses a link. `uses` tells whether an earlier entry still holds.
+    /// Notes that a path of the peer uses a link. `uses` tells whether an earlier entry holds.
     pub(crate) fn enter(
         &mut self,
         (rail, link, peer): (u8, u32, PeerId),

@@ -198,8 +198,8 @@ fn datagram<'a>(
 }
 
 /// Verifies the datagram's checksum. A kernel that sends over a virtual link of this host leaves
-/// the sum of the pseudo-header in its place (`CHECKSUM_PARTIAL`), since no wire can damage it. Over
-/// IPv6 a sum of zero is invalid (RFC 8200, section 8.1).
+/// the sum of the pseudo-header in its place (`CHECKSUM_PARTIAL`), since no wire can damage it.
+/// Over IPv6 a sum of zero is invalid (RFC 8200, section 8.1).
 #[inline]
 fn is_whole(headers: &[u8], udp_at: usize, payload: &[u8]) -> bool {
     let at = udp_at + UDP_CHECKSUM;

@@ -2,8 +2,8 @@
 
 use crate::app::turns::draw_size;
 use crate::base::rng::Rng;
-use crate::scale::SAMPLED;
 use crate::setup::choices::{Setup, Work};
+use crate::setup::sample::SAMPLED;
 use crate::world::state::World;
 
 /// Messages per host and round of a storm.

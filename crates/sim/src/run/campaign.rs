@@ -32,7 +32,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What a report says, which took `cpu_s` seconds of processor time.
+    /// The entry of a report, which took `cpu_s` seconds of processor time.
     pub fn of(report: &Report, cpu_s: f64) -> Entry {
         Entry {
             seeds: report.seeds,

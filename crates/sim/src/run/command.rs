@@ -45,10 +45,12 @@ pub struct SimArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "seeds", requires = "more")]
     log: Option<PathBuf>,
     /// With --log: number of further seeds.
-    #[arg(long, value_name = "SEEDS", requires = "log", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SEEDS", requires = "log")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     more: Option<u64>,
     /// With --log: the commit that the log names.
-    #[arg(long, value_name = "TEXT", requires = "log", default_value = "unknown", value_parser = commit)]
+    #[arg(long, value_name = "TEXT", requires = "log", default_value = "unknown")]
+    #[arg(value_parser = commit)]
     commit: String,
     /// Print the progress at this interval (0: never).
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]

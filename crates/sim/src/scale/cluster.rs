@@ -7,8 +7,6 @@ use marline_proto::{Config, Node, NodeStats};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::Instant;
 
-/// Endpoints that have all others as peers, in samples.
-pub(crate) const SAMPLED: u32 = 2;
 /// Time between two messages of an endpoint to an all-to-all's peers, as measured with 1,024.
 pub(crate) const TURN_NS: u64 = 400;
 /// Longest time without an ended operation.

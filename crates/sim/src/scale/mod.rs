@@ -1,16 +1,14 @@
 //! Large clusters of real engines: how memory, packets, time and work grow with the endpoints.
 //!
-//! Above what fits into memory and time, two endpoints are sampled: all others speak to these alone,
-//! at the times at which they would reach them, so that the sampled ones have every peer, and the
-//! traffic of a whole cluster at their own rails. Each [`Part`] says in `simplified` what it leaves
-//! out.
+//! Above what fits into memory and time, two endpoints are sampled: all others speak to these
+//! alone, at the times at which they would reach them, so that the sampled ones have every peer,
+//! and the traffic of a whole cluster at their own rails. Each [`Part`] says in `simplified` what
+//! it leaves out.
 
 mod cluster;
 mod parts;
 mod table;
 
-pub(crate) use cluster::SAMPLED;
-pub(crate) use parts::turn_ns;
 pub use parts::{Part, PARTS};
 pub use table::{print_parts, Sizes};
 

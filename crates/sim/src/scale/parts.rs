@@ -1,6 +1,6 @@
-//! What is measured: each part is a curve over the number of endpoints.
+//! The parts of a measurement, each a curve over the number of endpoints.
 
-use super::cluster::{cluster, fail_switch, Done, SAMPLED, TURN_NS};
+use super::cluster::{cluster, fail_switch, Done, TURN_NS};
 use super::Sample;
 use crate::group::group_scale;
 use crate::setup::choices::Work;
@@ -9,9 +9,9 @@ use crate::setup::choices::Work;
 pub struct Part {
     /// Its name.
     pub name: &'static str,
-    /// What is measured.
+    /// The quantities.
     pub what: &'static str,
-    /// What is simplified; empty: nothing.
+    /// Simplifications; empty: none.
     pub simplified: &'static str,
     /// Most endpoints of a quick run.
     pub quick: usize,
@@ -190,14 +190,5 @@ fn broadcast(hosts: usize) -> Result<Vec<Sample>, String> {
             Sample::new("root", "bytes per member", row.root_bytes as f64),
             Sample::new("member", "bytes at most", row.member_bytes as f64),
         ]),
-    }
-}
-
-/// When an endpoint of a sample first speaks, in ns after the start: when its turn to speak to the
-/// sampled ones comes, if all go through their peers in order.
-pub(crate) fn turn_ns(index: u32, hosts: usize, pause_ns: u64) -> u64 {
-    match index < SAMPLED {
-        true => 0,
-        false => (hosts as u64 - u64::from(index)) * pause_ns,
     }
 }

@@ -7,5 +7,6 @@ pub(crate) mod key;
 pub(crate) mod moment;
 pub mod pipeline;
 pub(crate) mod profile;
+pub(crate) mod sample;
 pub mod script;
 pub(crate) mod writes;

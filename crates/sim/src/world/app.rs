@@ -1,8 +1,8 @@
 //! The state of each endpoint's application.
 
 use crate::base::rng::Rng;
-use crate::scale::turn_ns;
 use crate::setup::choices::{Setup, Work};
+use crate::setup::sample::turn_ns;
 
 /// The state of an application.
 #[derive(Clone, Debug)]

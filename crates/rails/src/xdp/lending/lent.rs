@@ -119,7 +119,7 @@ impl Lent {
     }
 }
 
-/// The index of an interface and the address that its rails have: the first of IPv4, or else of IPv6.
+/// The index of an interface and its rails' address: the first of IPv4, or else of IPv6.
 fn place(name: &str) -> Result<(u32, IpAddr), String> {
     let index = interface_index(name).map_err(|_| format!("there is no interface {name}"))?;
     let all = interfaces().unwrap_or_default();
