@@ -10,7 +10,7 @@ from .spread import number, short
 
 TITLE = "Scale"
 # Columns that count what grows.
-NOTE = "From the fewest to the most hosts, simulated, and how it grows."
+NOTE = "From fewest to most hosts, simulated: growth."
 COUNTS = ("endpoints", "ranks", "hosts")
 GROWTHS = {
     "1": lambda n: 0.0, "log N": math.log2, "N": float, "N log N": lambda n: n * math.log2(n),
@@ -18,6 +18,8 @@ GROWTHS = {
 }
 # Columns that say nothing of the protocol: the simulator's own time and memory.
 OWN = ("seconds", "resident_mb", "messages", "peers", "packets", "wall time")
+# Parts that show nothing yet: its peers have no second path.
+NOT_YET = ("standby",)
 # Columns of a record with a row for each value.
 LONG = {"part", "quantity", "unit", "value"}
 
@@ -55,7 +57,7 @@ def series(record):
     found = {}
     if LONG <= {*first}:
         for row in record.all_rows:
-            if row["quantity"] not in OWN:
+            if row["quantity"] not in OWN and row["part"] not in NOT_YET and "wall time" not in row["unit"]:
                 key = row["quantity"], row["part"], row["unit"]
                 found.setdefault(key, []).append((int(row[count]), number(row["value"])))
         return found
@@ -69,15 +71,25 @@ def series(record):
     return found
 
 
+def brief(unit):
+    """A unit without blanks, for a cell of the table."""
+    return re.sub(r"^bytes", "B", unit).replace(" per ", "/").replace("per ", "/").replace(" ", "-")
+
+
 def rows(record):
+    anchors = set()
     for (column, work, unit), points in series(record).items():
         points.sort()
         if len({n for n, _ in points}) < 3:
             continue
-        first, last = points[0][1], points[-1][1]
-        anchor = re.sub(r"[^a-z0-9-]", "-", f"scale-{record.kind}-{work}-{column}".lower())
-        yield Row(anchor, anchor.removeprefix(f"scale-{record.kind}-"), "", f"{short(first)} to {short(last)}",
-                  f"{unit}:{fit(points)[0]}".strip(":"), cores="simulated", record=record)
+        first, last, growth = points[0][1], points[-1][1], fit(points)[0].replace(" ", "")
+        words = f"scale-{record.kind}-{work}-{column}"
+        # Of two quantities of one name the second has its unit.
+        words += f"-{unit}" * (words in anchors)
+        anchors.add(words)
+        anchor = re.sub(r"[^a-z0-9-]", "-", words.lower())
+        yield Row(anchor, anchor.removeprefix(f"scale-{record.kind}-"), "", f"{short(first)}→{short(last)}",
+                  f"{brief(unit)}:{growth}".strip(":"), cores="simulated", record=record)
 
 
 def picture(records):

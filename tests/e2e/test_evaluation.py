@@ -327,7 +327,7 @@ def test_growth_of_both_forms_of_records(tmp_path, head, line):
     lines = [line.format(n=n, value=10 * n) for n in (16, 64, 256)]
     (tmp_path / "2026-01-01-0900-scale.csv").write_text("\n".join(["# said of it", head, *lines, ""]))
     part = scale.section(Records(tmp_path))
-    assert [(row.name, row.ours) for row in part.rows] == [("start-virtual-us", "160 to 2,560")]
+    assert [(row.name, row.ours) for row in part.rows] == [("start-virtual-us", "160→2,560")]
     assert part.rows[0].unit.endswith("N") and "results-scale.svg" in part.pictures
 
 

@@ -206,7 +206,7 @@ def test_imb_broadcasts_by_multicast(four):
         result = four.run(labs.MPIS["intel"], words, n=HOSTS, options=["--multicast"], timeout=120)
         assert result.ok and "All processes entering MPI_Finalize" in result.out, result.tail()
         sent = [filtered.counts(host)[0][1] for host in filtered.hosts]
-    assert sum(sent) > 1 << 20, sent  # roots take turns
+    assert sum(sent) > 1 << 18, sent  # roots take turns; in bounded time, few of the longest messages
 
 
 def test_sums_of_all_kinds_are_the_same_at_all_ranks(four, mpi):
