@@ -111,15 +111,15 @@ def by_round(samples, kind):
 
 def ratios(rounds, test, size, ours):
     """Of ours to the best peer within each round, and the peer that is best by its median."""
-    rivals = {c.name: rounds[test, size, c.name] for c in peers.CONTENDERS
+    others = {c.name: rounds[test, size, c.name] for c in peers.CONTENDERS
               if not (c.ours or c.floor) and (test, size, c.name) in rounds}
     mine = rounds.get((test, size, ours))
-    if not rivals or not mine:
+    if not others or not mine:
         return None, []
     pick = min if {**CURVES, **THREADED, **MATCHING}.get(test, ("", "", False))[2] else max
-    best = pick(rivals, key=lambda name: statistics.median(rivals[name].values()))
-    common = sorted(mine.keys() & rivals[best].keys())
-    return best, [mine[n] / rivals[best][n] for n in common]
+    best = pick(others, key=lambda name: statistics.median(others[name].values()))
+    common = sorted(mine.keys() & others[best].keys())
+    return best, [mine[n] / others[best][n] for n in common]
 
 
 def table(samples, kind):

@@ -1,4 +1,4 @@
-"""What each layer costs on each kind of rail: raw, reliable, with sums, with keys, with multicast."""
+"""The cost of each layer on each kind of rail: raw, reliable, with sums, with keys, with multicast."""
 
 from .records import classes, where
 from .rows import MISSING, Section, relative

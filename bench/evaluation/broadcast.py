@@ -32,18 +32,18 @@ def schemes(records, hosts="8"):
             where = dict(test=test, bytes=str(size), hosts=hosts)
             yield value(f"{test}-{size}-{scheme}", f"{name} {scheme}", theirs if scheme == of else "", record,
                         unit, less, ours={"way": f"multicast-{scheme}", **where},
-                        rivals={"TCP": {"way": "tcp", **where}})
+                        others={"TCP": {"way": "tcp", **where}})
 
 
 def users(records):
-    """What users get, beside point to point and TCP."""
+    """Broadcasts as users get them, beside point to point and TCP."""
     for hosts in HOSTS:
         record = records.newest("bcast", hosts=hosts, way="multicast")
         for test, size, name, unit, less, _, _ in (*MEASURES, *MORE):
             where = dict(test=test, bytes=str(size), hosts=hosts)
             yield value(f"{test}-{size}-{hosts}", f"{name}-{hosts}-hosts", "", record, unit, less,
                         ours={"way": "multicast", **where},
-                        rivals={"TCP": {"way": "tcp", **where}, "point-to-point": {"way": "marline", **where}})
+                        others={"TCP": {"way": "tcp", **where}, "point-to-point": {"way": "marline", **where}})
 
 
 def thousand(records):

@@ -1,4 +1,4 @@
-"""What checksums cost: "High performance checksum computation for fault-tolerant MPI over InfiniBand"."""
+"""The cost of checksums: "High performance checksum computation for fault-tolerant MPI over InfiniBand"."""
 
 import svg
 
@@ -88,7 +88,7 @@ def beside_open_mpi(records):
         yield value(f"openmpi-{text.lower()}", f"{text} openmpi", "0.97/0.8 F5" if size > 65536 else "0.98/0.4 F6",
                     record, "GB/s", False,
                     ours=dict(contender="marline openmpi", test="curve-bandwidth", bytes=str(size)),
-                    rivals={"openmpi": dict(contender="openmpi ob1 tcp", test="curve-bandwidth",
+                    others={"openmpi": dict(contender="openmpi ob1 tcp", test="curve-bandwidth",
                                             bytes=str(size))})
 
 

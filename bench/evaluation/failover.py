@@ -15,7 +15,7 @@ NOTE = ("*Reliability*, *sums*: what they add to 8 B, and leave of 4 MiB. *Alone
 
 
 def overhead(records):
-    """What reliability and sums add, by class of core distance."""
+    """The cost of reliability and sums, by class of core distance."""
     record = records.newest("run", contender=RAW, test="latency")
     def of(contender, test):
         return dict(contender=contender, test=test)

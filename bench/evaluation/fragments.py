@@ -21,7 +21,7 @@ def bandwidth(records):
     for size in (4096, 65536, 1 << 20, 4 << 20):
         yield value(f"bw-{size_name(size).lower()}", size_name(size), "4 F4" if size == 1 << 20 else "", curves,
                     "GB/s", False, ours=dict(contender="marline", test="curve-bandwidth", bytes=str(size)),
-                    rivals=contenders("curve-bandwidth", size))
+                    others=contenders("curve-bandwidth", size))
     forms = records.newest("run", test="bw4m", contender="marline raw")
     for cores in ("near", "far"):
         yield relative(f"dr-{cores}", "4M/raw", ">0.7 F4", forms, False, cores=cores,

@@ -1,4 +1,4 @@
-"""What the machine is, as a record and as lines of the page."""
+"""The machine, as a record and as lines of the page."""
 
 import datetime
 import os
@@ -21,7 +21,7 @@ def system():
 
 
 def describe():
-    """What and how much, with how busy it was when the evaluation began."""
+    """Parts of the machine with their sizes, and its load when the evaluation began."""
     load = os.getloadavg()[0]
     return {"cores": os.cpu_count(), "memory_gb": memory_gb(), "kernel": platform.release(), "system": system(),
             "load": f"{load:.2f}"}

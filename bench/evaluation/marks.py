@@ -47,12 +47,12 @@ def over_peers(samples, other):
     less = {s["test"]: s["unit"] == "us" for s in samples}
     found, there = figures(samples), figures(other)
     ours = {c.name for c in peers.CONTENDERS if c.ours}
-    rivals = {c.name for c in peers.CONTENDERS if not (c.ours or c.floor)}
+    names = {c.name for c in peers.CONTENDERS if not (c.ours or c.floor)}
     result = {}
     for (kind, name, test, size), rounds in found.items():
         if name not in ours or (kind, name, test, size) not in there:
             continue
-        beside = {peer: found[key] for peer in rivals
+        beside = {peer: found[key] for peer in names
                   if (key := (kind, peer, test, size)) in found and key in there}
         pick = min if less[test] else max
         best = pick(beside, key=lambda peer: statistics.median(beside[peer].values())) if beside else None

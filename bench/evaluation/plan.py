@@ -1,4 +1,4 @@
-"""What the evaluation runs, in which order, and for how long."""
+"""The steps of the evaluation, in their order, with their time limits."""
 
 import os
 import signal

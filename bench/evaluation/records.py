@@ -18,7 +18,7 @@ PROCESSORS = {"2026-11-26-0050-copy-and-sum": "AMD EPYC (family 26, model 2)"}
 
 @dataclass(frozen=True)
 class Record:
-    """What a program measured on one machine in a day, as the files of that have it."""
+    """The samples of a program on one machine in a day, from all their files."""
 
     paths: tuple
     stamp: str

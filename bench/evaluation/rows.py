@@ -30,7 +30,7 @@ class Row:
 
     @property
     def judged(self):
-        """What a later run is compared by: the ratio to the peer, or else ours."""
+        """The figure that later runs are compared with: the ratio to the peer, or else ours."""
         return self.ratio or (self.ours if isinstance(self.ours, Spread) else None)
 
 
@@ -52,23 +52,23 @@ def of_class(rows, cores):
     return where(rows, **{"class": cores}) if cores else rows
 
 
-def value(anchor, name, theirs, record, unit, less, *, ours, rivals=None, cores=None, column="value"):
-    """A row of what was measured. `ours`: columns and values of our rows; `rivals`: peer -> the same
+def value(anchor, name, theirs, record, unit, less, *, ours, others=None, cores=None, column="value"):
+    """A row of measured values. `ours`: columns and values of our rows; `others`: peer -> the same
     of its rows, of which the best counts; `cores`: the class, or that with most of our rows."""
     rows = record.rows(**ours) if record else []
     if not rows:
         return missing(anchor, name, theirs)
     cores = classes(rows)[0] if cores is None else cores
     rows = of_class(rows, cores)
-    best, ratio = best_peer(record, rivals or {}, rows, less, cores, column)
+    best, ratio = best_peer(record, others or {}, rows, less, cores, column)
     return Row(anchor, name, theirs, spread(by_round(rows, column).values()), unit, less, best, ratio,
                cores, record) if rows else missing(anchor, name, theirs)
 
 
-def best_peer(record, rivals, rows, less, cores, column):
+def best_peer(record, others, rows, less, cores, column):
     """The name of the best peer by its median, and ours over it within rounds."""
     found = {}
-    for name, wanted in rivals.items():
+    for name, wanted in others.items():
         theirs = of_class(record.rows(**wanted), cores)
         if by_round(theirs, column):
             found[name] = theirs
@@ -98,7 +98,7 @@ def relative(anchor, name, theirs, record, less, *, ours, base, cores=None, colu
 
 
 def contenders(test, size=None):
-    """Of bench/run: peer -> its rows of a test."""
+    """Rows of a test in a record of bench/run, by peer."""
     more = {"bytes": str(size)} if size else {}
     return {c.name: {"contender": c.name, "test": test, **more}
             for c in peers.CONTENDERS if not (c.ours or c.floor)}

@@ -84,7 +84,7 @@ def rows(record):
             continue
         first, last, growth = points[0][1], points[-1][1], fit(points)[0].replace(" ", "")
         words = f"scale-{record.kind}-{work}-{column}"
-        # Of two quantities of one name the second has its unit.
+        # The second of two quantities with one name has its unit, too.
         words += f"-{unit}" * (words in anchors)
         anchors.add(words)
         anchor = re.sub(r"[^a-z0-9-]", "-", words.lower())

@@ -27,5 +27,5 @@ def section(records):
                 where = dict(program=program, test=test, bytes=size)
                 text = f"{program}-{name}" + (f"-{size_name(int(size))}" if size else "")
                 rows.append(value(text.lower(), text, "", record, unit, less, ours={"way": "marline", **where},
-                                  rivals={"TCP": {"way": "tcp", **where}}))
+                                  others={"TCP": {"way": "tcp", **where}}))
     return Section(TITLE, rows)

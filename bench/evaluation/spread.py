@@ -14,7 +14,7 @@ ROUNDS_MIN = 5
 
 @dataclass(frozen=True)
 class Spread:
-    """What `n` rounds say of one figure: 95 % of the medians of resampled rounds lie between `low`
+    """A figure from `n` rounds: 95 % of the medians of resampled rounds lie between `low`
     and `high`. All numbers are in the unit of the values."""
 
     median: float
@@ -57,13 +57,13 @@ def by_round(rows, column="value"):
 
 
 def ratios(rows, base, column="value"):
-    """Of rows over others, within each round that has both."""
+    """Quotients of rows and others, within each round that has both."""
     upper, lower = by_round(rows, column), by_round(base, column)
     return [upper[key] / lower[key] for key in sorted(upper.keys() & lower.keys()) if lower[key]]
 
 
 def differences(rows, base, column="value"):
-    """Of rows less others, within each round that has both."""
+    """Differences of rows and others, within each round that has both."""
     upper, lower = by_round(rows, column), by_round(base, column)
     return [upper[key] - lower[key] for key in sorted(upper.keys() & lower.keys())]
 

@@ -88,10 +88,10 @@ def test_the_best_peer_counts_and_classes_stay_apart(tmp_path):
     rows = of_run("marline", [5, 5]) + of_run("a", [10, 10]) + of_run("b", [20, 20])
     write(tmp_path, "2026-01-01-run", rows + of_run("a", [1, 1], **{"class": "far"}))
     record = Records(tmp_path).newest("run")
-    rivals = {name: dict(contender=name) for name in "ab"}
-    row = value("x", "8 B", "", record, "us", True, ours=dict(contender="marline"), rivals=rivals)
+    others = {name: dict(contender=name) for name in "ab"}
+    row = value("x", "8 B", "", record, "us", True, ours=dict(contender="marline"), others=others)
     assert (row.peer, row.ratio.median, row.cores, row.ours.n) == ("a", 0.5, "near", 2)
-    row = value("x", "8 B", "", record, "us", False, ours=dict(contender="marline"), rivals=rivals)
+    row = value("x", "8 B", "", record, "us", False, ours=dict(contender="marline"), others=others)
     assert (row.peer, row.ratio.median) == ("b", 0.25)
 
 
@@ -140,6 +140,14 @@ def test_pictures_are_well_formed():
     assert len(pictures) > 2
     for text in pictures.values():
         assert ElementTree.fromstring(text).tag.endswith("svg")
+
+
+def test_a_check_measures_nothing(tmp_path):
+    """Regression: without --render it began to measure."""
+    words = [sys.executable, labs.ROOT / "bench" / "evaluation", "--check"]
+    said = subprocess.run([*words, "--docs", tmp_path], capture_output=True, text=True, timeout=60)
+    assert said.returncode == 1 and "results.md" in said.stderr, said
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_page_is_that_of_the_records():

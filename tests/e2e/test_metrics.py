@@ -271,7 +271,7 @@ def test_alerts_of_a_dead_peer(lab, stress, mpich, collector, tmp_path):
 
 @pytest.mark.packages
 def test_alerts_of_a_stranger(three, stress, mpich, tmp_path):
-    """It sends packets in the names of a rank, with the key of another job. A handful is no alert."""
+    """A stranger sends packets in the names of a rank, with the key of another job. A handful is no alert."""
     with attacked(three, stress, mpich, tmp_path, with_key()) as it:
         collector = Collector(it.folder / "stats", tmp_path / "marline.prom")
         scrapes = 3 * [collector.until(it.job, lambda now: now.value("marline_processes") == 2)]

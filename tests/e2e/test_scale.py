@@ -42,7 +42,7 @@ def test_a_quantity_that_grows_too_fast_is_told(reader):
 def test_the_simulator_measures_growth(tmp_path):
     """Every part, with few endpoints."""
     table, picture = tmp_path / "scale.csv", tmp_path / "scale.svg"
-    # As `make test` built it, for its own tests.
+    # `make test` builds it for its own tests.
     simulator = labs.TARGET / "debug" / "marline-sim"
     assert simulator.exists(), f"{simulator} is missing: run `cargo build -p marline-sim`"
     words = [simulator, "--hosts", "16", "--scale", "256", "--quick"]

@@ -496,7 +496,7 @@ def test_rc_then_ud_then_udp_then_tcp_and_back():
 def test_rails_on_a_device():
     """The tests of the rails crate that need a device: packets, writes refused after their memory
     is closed, drains, a vanishing peer. And the doctor's report on devices."""
-    # As `make test` built it: with other features, all crates would be compiled once more.
+    # `make test` built it: with other features, all crates would be compiled once more.
     features = re.search(r"^MISTAKES := (.*)", (labs.ROOT / "Makefile").read_text(), re.M)[1].split()
     build = ["cargo", "test", "--locked", "--workspace", *features, "--test", "verbs", "--no-run"]
     built = subprocess.run(build, cwd=labs.ROOT, capture_output=True, text=True)

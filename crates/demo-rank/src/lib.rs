@@ -1,5 +1,5 @@
-//! One rank of `marline demo`: exchanges messages with all other ranks and checks each byte. It
-//! loads the library of whatever MPI there is, so that no compiler is needed.
+//! One rank of `marline demo`: exchanges messages with all other ranks and checks each byte. The
+//! rank loads the library of the installed MPI, so that no compiler is needed.
 
 mod exchange;
 mod mpi;

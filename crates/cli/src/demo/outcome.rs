@@ -34,7 +34,7 @@ pub struct Outcome {
 /// The end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It exited with this status.
+    /// The job exited with this status.
     Status(u8),
     /// The demonstration ended it after silence of this many seconds.
     Silent(u64),

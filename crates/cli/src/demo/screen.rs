@@ -18,7 +18,7 @@ const SCALE_MB: f64 = 100.0;
 /// The style of a text on a terminal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// As usual.
+    /// Without emphasis.
     Plain,
     /// A heading.
     Bold,

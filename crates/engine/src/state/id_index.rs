@@ -85,7 +85,7 @@ impl IdIndex {
                 break;
             }
             let home = self.home(id_of(self.places[at]));
-            // It may move if its home is not between the hole and its place.
+            // A slot may move if its home is not between the hole and its place.
             if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
                 self.places[hole] = self.places[at];
                 hole = at;

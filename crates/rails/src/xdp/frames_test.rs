@@ -10,7 +10,7 @@ fn route(from: &str, to: &str, dscp: u8) -> Route {
     Route::new(end(1, from, PORTS.0), end(2, to, PORTS.1), dscp).unwrap()
 }
 
-/// One of each family, with the length of its headers.
+/// A route of each family, with the length of its headers and its first address.
 fn routes() -> [(Route, usize, IpAddr); 2] {
     let (v4, v6) = (["10.101.0.1", "10.101.0.2"], ["fd00::1", "fd00::2"]);
     [(v4, HEADERS_V4_LEN), (v6, HEADERS_V6_LEN)]

@@ -14,7 +14,7 @@ const FIRST_SEED: u64 = 1_000_000_000;
 /// First line of a log.
 const HEAD: &str = "unix_s,commit,profile,first,end,failures,cpu_s,simulated_s,packets,faults";
 
-/// One run of a campaign, or the sum of several.
+/// A run of a campaign, or the sum of several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entry {
     /// Seeds that were run.

@@ -5,7 +5,7 @@ use super::Sample;
 use crate::group::group_scale;
 use crate::setup::choices::Work;
 
-/// One kind of measurement.
+/// A kind of measurement.
 pub struct Part {
     /// Its name.
     pub name: &'static str,
