@@ -200,7 +200,7 @@ def test_kinds_carry_jobs(mpi):
     if mpi is OPENMPI:
         lines.append(mpi4py("rc:rxe0,rc:rxe1", mpi, *SOME_OF_MPI4PY, native=True))
     else:
-        lines += [SIZES, *(imb(rails, *SOME_SIZES) for rails, _ in some)]
+        lines += [SIZES, imb("rc:rxe0,rc:rxe1", *SOME_SIZES)]
         how = "delay 1ms reorder 97% loss 0.5% duplicate 0.3%"
         lines += disturbed(how, far_job("uc", "stress", *size))
     said = in_guest(*lines, options=["--far"] if mpi is MPICH else [])
@@ -209,7 +209,7 @@ def test_kinds_carry_jobs(mpi):
         assert_tested(said, 1, 30)
     else:
         assert_carried(said, "uc:far0", "uc:far1")
-        assert_benchmarked(said, len(some))
+        assert_benchmarked(said, 1)
         assert_dropped(said)
 
 
@@ -217,28 +217,28 @@ def test_jobs_without_a_key_and_with_two():
     """Jobs without a key and jobs that encrypt carry the same. (All others have the key that `marline
     run` makes.) Ranks with different keys refuse each other by name."""
     size = ("--iterations", 1, "--max-size", 65536)
-    lines = [job(f"{kind}:rxe0", MPICH, "stress", *size, FI_MARLINE_AUTH=level)
-             for level in ("off", "encrypt") for kind in KINDS]
+    levels = ("off", "encrypt", "encrypt")
+    lines = [job(f"{kind}:rxe0", MPICH, "stress", *size, FI_MARLINE_AUTH=level) for level, kind in zip(levels, KINDS)]
     ranks = [["-n", 1, "-env", "FI_MARLINE_KEY", 32 * digits, MPICH.program("stress"), *size] for digits in ("1f", "a5")]
     words = [labs.MARLINE, "run", "--no-shm", "--", f"{MPICH.mpiexec}/bin/mpiexec", *ranks[0], ":", *ranks[1]]
     differ = shlex.join(str(word) for word in words)
-    lines += [f"FI_MARLINE_RAILS={kind}:rxe0 FI_LOG_LEVEL=warn timeout {JOB_S} {differ} && exit 1" for kind in KINDS]
+    lines.append(f"FI_MARLINE_RAILS=rc:rxe0 FI_LOG_LEVEL=warn timeout {JOB_S} {differ} && exit 1")
     said = in_guest(*lines, "true")
-    alike, different = said.split("is refused: its key", 1)
-    assert alike.count("RAILS ") == 2 * len(KINDS), said
+    alike, refused, _ = said.partition("is refused: its key")
+    assert refused, said
+    assert alike.count("RAILS ") == len(KINDS), said
     assert_carried(alike, *(f"{kind}:rxe0" for kind in KINDS))
-    assert different.count("is refused: its key") >= len(KINDS) - 1, said
 
 
 def test_damaged_and_overtaken_packets():
     """Disturbs packets on the wires between two devices, with software reliability: datagrams may
     be lost, damaged (and dropped by the devices) or reordered; a reliable connection survives only
-    loss and damage, tried several times, as the device waits at different places each time.
+    loss and damage, tried twice, as the device waits at different places each time.
     (Unreliable connections: `test_kinds_carry_jobs`.)"""
     size = ("--iterations", 1, "--max-size", 32768)
     ud, rc = "delay 1ms reorder 95% loss 0.3% corrupt 0.3%", "loss 0.3% corrupt 0.3%"
     lines = disturbed(ud, far_job("ud", "stress", *size))
-    lines += disturbed(rc, *4 * [far_job("rc", "stress", *size)])
+    lines += disturbed(rc, *2 * [far_job("rc", "stress", *size)])
     said = in_guest(*lines, options=["--far"])
     assert_carried(said, "ud:rxe0", "ud:far1", "rc:rxe0", "rc:far1")
     assert_dropped(said)
@@ -249,7 +249,7 @@ def test_packets_cross_wires_between_guests():
     software reliability, as wires are late on a loaded machine, which breaks connections; except
     those of native rails, whose timeouts are longer.)"""
     size = ("--iterations", 1, "--max-size", 32768)
-    lines = [wired_job(kind, "stress", *size) for kind in ("ud", "rc", "uc")]
+    lines = [wired_job(kind, "stress", *size) for kind in ("ud", "uc")]
     lines.append(f"export FI_MARLINE_TEST=native=rc; {wired_job('rc', 'stress', *size)}")
     said = in_guest(*lines, options=["--wired", "--cpus", "1", "--memory", "2G"])
     assert said.count("RAILS ") == len(lines), said
@@ -283,6 +283,7 @@ def test_another_queue_pair_carries_on():
     assert len(dropped) == 2 and all(dropped), said
 
 
+@pytest.mark.soak
 def test_long_messages_are_staged():
     """Writes leave from registered buffers in growing chunks and land in such buffers, neither from
     nor in user memory."""
@@ -302,14 +303,14 @@ def test_long_messages_are_read():
     reads = "export FI_MARLINE_VERBS_READS=on FI_MARLINE_CHECKSUM_WORKERS=2"
     pages = "export FI_MARLINE_STATS_DIR=$(mktemp -d)"
     shown = f"{labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR"
-    jobs = [job("rc", mpi, "stress", *size) for mpi in (MPICH, OPENMPI)]
+    jobs = [job("rc", OPENMPI, "stress", *size)]
     one_way = job("rc", MPICH, "curve", "--seconds", 1, f"bandwidth:{1 << 20}")
     said = in_guest(reads, pages, *jobs, shown, "echo ONE WAY", pages, one_way, shown)
     both_ways, one_way = said.split("ONE WAY")
     assert_carried(both_ways, "rc:rxe0")
     counted = lambda said, name: [int(n) for n in re.findall(rf"{name}[ :=]+(\d+)", said)]
     pulled = counted(both_ways, "pulled")
-    assert len(pulled) >= 4 and all(n > 0 for n in pulled), said
+    assert len(pulled) >= 2 and all(n > 0 for n in pulled), said
     for part in (both_ways, one_way):
         summed = counted(part, "summed_by_workers")
         assert len(summed) >= 2 and all(n > 0 for n in summed), said
@@ -325,7 +326,7 @@ def test_memory_that_may_not_be_locked():
     words = [*marline, "-n", 1, *bound, ":", "-n", 1, *program]
     line = shlex.join(str(word) for word in words)
     pages = "ulimit -l unlimited; export FI_LOG_LEVEL=warn FI_MARLINE_STATS_DIR=$(mktemp -d)"
-    ways = (("rc", "off"), ("uc", "off"), ("rc", "on"))
+    ways = (("uc", "off"), ("rc", "on"))
     lines = [f"echo RAILS {kind}; FI_MARLINE_RAILS={kind}:rxe0 FI_MARLINE_VERBS_READS={reads} "
              f"timeout {JOB_S} {line} || exit 1" for kind, reads in ways]  # fmt: skip
     shown = f"{labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR"
@@ -362,7 +363,7 @@ def test_few_connections_serve_many_ranks():
     packet lost with a connection would end the job."""
     size = ("--iterations", 1, "--max-size", 65536)
     few = "export FI_MARLINE_VERBS_CONNECTIONS=2"
-    kinds = [("rc", False), ("rc", True), ("uc", False)]
+    kinds = [("rc", True), ("uc", False)]
     lines = [job(f"{kind}:rxe0", MPICH, "stress", *size, native=n, ranks=4) for kind, n in kinds]
     said = in_guest(few, *lines)
     assert_carried(said, "rc:rxe0", "uc:rxe0")

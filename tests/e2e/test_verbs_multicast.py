@@ -62,13 +62,12 @@ def test_broadcasts_leave_once():
     kinds = ("ud", "rc", "uc")
     size = ("--count", 25, "--max-size", 50_000)
     said = in_guest(
-        *(broadcasts(kind, MPICH, *size) for kind in kinds),
-        broadcasts("ud", OPENMPI, *size),
+        *(broadcasts(kind, mpi, *size) for kind, mpi in zip(kinds, (OPENMPI, MPICH, MPICH))),
         options=["--far"],
     )
-    assert_right(said, len(kinds) + 1)
+    assert_right(said, len(kinds))
     left, came = (sum(one) for one in zip(*counts(said)))
-    assert left > 300 and came > left, said
+    assert left > 200 and came > left, said
 
 
 def test_a_network_that_loses_multicast():
