@@ -74,8 +74,13 @@ demo:
 	$(MAKE) build
 	$(TARGET)/$(PROFILE)/marline demo --mpi $(MARLINE_MPI_DIR)/mpich --provider-dir build/provider
 
-# Unit and property tests, then end to end; CI shows the closing lines of both.
-test: space test-cargo test-e2e
+# Unit and property tests, then end to end; CI shows the closing lines of both. Linking what users get
+# and the last test of a program use one core each, so they run side by side.
+test: space deps
+	mkdir -p build; $(MAKE) eager >build/eager.log 2>&1 & eager=$$!; \
+		$(MAKE) test-cargo; unit=$$?; \
+		wait $$eager || { cat build/eager.log; exit 1; }; exit $$unit
+	$(MAKE) test-e2e
 
 # A full disk shows only after half an hour, as errors of the linker or of a test.
 space:
