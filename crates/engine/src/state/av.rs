@@ -4,8 +4,8 @@
 
 use crate::api::{FiAddr, ADDR_UNSPEC};
 use crate::state::blobs::{Blob, Blobs};
-use crate::state::id_index::IdIndex;
 use crate::state::paged::Paged;
+use hashbrown::HashTable;
 use marline_wire::Address;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -20,7 +20,7 @@ pub struct Av {
     blobs: Blobs,
     free: VecDeque<u32>,
     /// Slots by id: of each id the slot with the lowest index.
-    ids: IdIndex,
+    ids: HashTable<u32>,
     /// Further indices of ids that were inserted more than once.
     again: BTreeSet<(u64, FiAddr)>,
     /// True for a map.
@@ -69,6 +69,11 @@ impl Av {
         slot.map_or(0, |slot| blobs.id(slot.address))
     }
 
+    /// Where an id is in the table: ids are random, except in tests, which number them from 0.
+    fn hash(id: u64) -> u64 {
+        id.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
     /// Adds an address.
     pub(crate) fn insert(&mut self, address: &Address) -> FiAddr {
         let slot = self.free.pop_front().unwrap_or_else(|| {
@@ -83,9 +88,10 @@ impl Av {
         let Av {
             slots, blobs, ids, ..
         } = self;
-        match ids.slot(address.id, |slot| Av::id_in(slots, blobs, slot)) {
-            None => ids.insert(address.id, slot, |slot| Av::id_in(slots, blobs, slot)),
-            Some(first) => self.insert_again(address.id, first, addr),
+        let (id, of) = (address.id, |slot: &u32| Av::id_in(slots, blobs, *slot));
+        match ids.find(Av::hash(id), |slot| of(slot) == id) {
+            Some(&first) => self.insert_again(id, first, addr),
+            None => drop(ids.insert_unique(Av::hash(id), slot, |slot| Av::hash(of(slot)))),
         }
         addr
     }
@@ -102,7 +108,9 @@ impl Av {
 
     /// Makes slot `to` the first one of an id in place of `from`.
     fn rename(&mut self, id: u64, from: u32, to: u32) {
-        self.ids.replace(id, from, to);
+        if let Some(slot) = self.ids.find_mut(Av::hash(id), |slot| *slot == from) {
+            *slot = to;
+        }
     }
 
     /// The slot of an index, if it holds an address.
@@ -145,24 +153,23 @@ impl Av {
             self.again.remove(&(id, next));
             return self.rename(id, slot, Av::slot_of(next) as u32);
         }
-        let Av {
-            slots, blobs, ids, ..
-        } = self;
-        ids.remove(id, slot, |slot| Av::id_in(slots, blobs, slot));
+        if let Ok(found) = self.ids.find_entry(Av::hash(id), |other| *other == slot) {
+            found.remove();
+        }
     }
 
     /// The lowest index with this id; [`ADDR_UNSPEC`] without one.
     pub(crate) fn find(&self, id: u64) -> FiAddr {
-        let of = |slot| Av::id_in(&self.slots, &self.blobs, slot);
-        let slot = self.ids.slot(id, of);
-        slot.map_or(ADDR_UNSPEC, |slot| self.name_of(slot))
+        let is = |slot: &u32| Av::id_in(&self.slots, &self.blobs, *slot) == id;
+        let slot = self.ids.find(Av::hash(id), is);
+        slot.map_or(ADDR_UNSPEC, |&slot| self.name_of(slot))
     }
 
     /// Bytes of heap memory, including what is kept for more addresses.
     pub(crate) fn heap_bytes(&self) -> usize {
         let again = self.again.len() * 2 * size_of::<(u64, FiAddr)>();
         let free = self.free.capacity() * size_of::<u32>();
-        let tables = self.slots.heap_bytes() + self.blobs.heap_bytes() + self.ids.heap_bytes();
+        let tables = self.slots.heap_bytes() + self.blobs.heap_bytes() + self.ids.allocation_size();
         tables + free + again
     }
 }

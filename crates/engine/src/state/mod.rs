@@ -12,7 +12,6 @@ pub(crate) mod group_batch;
 pub(crate) mod group_copies;
 pub(crate) mod group_seal;
 pub(crate) mod group_table;
-mod id_index;
 pub(crate) mod member_descriptor;
 pub(crate) mod outages;
 mod paged;
