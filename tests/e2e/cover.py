@@ -1,7 +1,9 @@
 """Which combinations of parameters `make test` runs.
 
 A test of three MPIs and six faults is eighteen tests. With `--cover` a few of them run, chosen so that
-each value of each parameter occurs; `make soak` runs all.
+each value of each parameter occurs; `make soak` runs all. A file with the mark `any_mpi` is about the
+network rather than the MPI: each of its tests that has no other parameter runs with one MPI (`any_mpi(2)`:
+with two), the next test with the next one.
 """
 
 # A test with fewer combinations runs whole.
@@ -29,14 +31,34 @@ def cover(items):
     return chosen
 
 
+def parameters(item):
+    return getattr(getattr(item, "callspec", None), "params", {})
+
+
+def tables(items, wanted):
+    """The combinations of each test whose parameters are `wanted`."""
+    found = {}
+    for item in items:
+        if wanted(parameters(item)):
+            found.setdefault((item.fspath, item.originalname), []).append(item)
+    return found
+
+
+def by_turns(items):
+    """Of the tests of files with the mark `any_mpi`, those that are left out."""
+    turns, left = {}, set()
+    for (path, _), table in tables(items, lambda params: {*params} == {"mpi"}).items():
+        if mark := table[0].get_closest_marker("any_mpi"):
+            count = mark.args[0] if mark.args else 1
+            first = turns[path] = turns.get(path, -1) + 1
+            left |= {*table} - {table[(first + n) % len(table)] for n in range(count)}
+    return left
+
+
 def split(items):
     """The tests that run, and those that are left to `make soak`, each in their order."""
-    tables = {}
-    for item in items:
-        if len(getattr(getattr(item, "callspec", None), "params", ())) > 1:
-            tables.setdefault((item.fspath, item.originalname), []).append(item)
-    left = set()
-    for table in tables.values():
+    left = by_turns(items)
+    for table in tables(items, lambda params: len(params) > 1).values():
         if len(table) >= FEW:
             left |= set(table) - set(cover(table))
     return [i for i in items if i not in left], [i for i in items if i in left]

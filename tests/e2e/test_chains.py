@@ -12,6 +12,8 @@ from lab import events
 from test_faults import PEER_DEATH_S, REPORT, assert_right, bites, lasts, longest_ms, under_way
 from test_tcp import udp_filtered
 
+pytestmark = pytest.mark.any_mpi
+
 
 @pytest.fixture(autouse=True)
 def only_marline(provider):

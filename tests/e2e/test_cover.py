@@ -11,15 +11,18 @@ MPIS, FAULTS, SIZES = ("mpich", "openmpi", "intel"), ("drop", "corrupt", "down",
 class Item:
     """A test as pytest collects it, as far as `cover` looks at it."""
 
-    def __init__(self, name, **params):
-        self.fspath, self.originalname = "test_it.py", name
+    def __init__(self, name, mark=None, **params):
+        self.fspath, self.originalname, self.mark = "test_it.py", name, mark
         if params:
             self.callspec = SimpleNamespace(params=params)
 
+    def get_closest_marker(self, name):
+        return SimpleNamespace(args=self.mark) if name == "any_mpi" and self.mark is not None else None
 
-def table(name, **columns):
+
+def table(name, mark=None, **columns):
     rows = itertools.product(*columns.values())
-    return [Item(name, **dict(zip(columns, row))) for row in rows]
+    return [Item(name, mark, **dict(zip(columns, row))) for row in rows]
 
 
 def test_each_value_of_a_large_table_runs_and_little_else():
@@ -34,3 +37,12 @@ def test_small_tables_lists_and_tests_without_parameters_run_whole():
     items = [*table("test_a", mpi=MPIS, rails=(1,)), *table("test_b", fault=FAULTS),
              Item("test_c")]
     assert cover.split(items) == (items, [])
+
+
+def test_tests_about_the_network_take_mpis_by_turns():
+    for mark, count in (((), 1), ((2,), 2)):
+        items = [item for name in "abc" for item in table(f"test_{name}", mark, mpi=MPIS)]
+        runs, _ = cover.split(items)
+        for names in ("abc", MPIS):
+            ran = [item.originalname[-1] if names == "abc" else item.callspec.params["mpi"] for item in runs]
+            assert sorted(ran) == sorted(count * [*names])

@@ -16,6 +16,8 @@ import pytest
 from test_multicast import survivors
 from test_tcp import udp_filtered
 
+pytestmark = pytest.mark.any_mpi
+
 # Seconds that a job would run without a death, and the limit for waits for a death.
 FOREVER_S, LIMIT_S = 3600, 60
 

@@ -10,6 +10,8 @@ from lab import events
 from schemas import assert_conforms
 from test_faults import REPORT, assert_right, under_way
 
+pytestmark = pytest.mark.any_mpi
+
 
 @pytest.fixture(autouse=True)
 def only_marline(provider):

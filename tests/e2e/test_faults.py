@@ -19,6 +19,8 @@ import lab as labs
 from lab import events, total
 from test_kernels import kernel
 
+pytestmark = pytest.mark.any_mpi
+
 REPORT = "^stress t="
 PEER_DEATH_S = 5  # for jobs that can act on it; other timeouts are longer
 

@@ -9,6 +9,8 @@ import pytest
 
 from test_faults import assert_right, bites, goes_on, under_way
 
+pytestmark = pytest.mark.any_mpi
+
 
 @pytest.fixture(autouse=True)
 def only_marline(provider):

@@ -10,6 +10,8 @@ import pytest
 
 import lab as labs
 
+pytestmark = pytest.mark.any_mpi
+
 SENDER = labs.ROOT / "tests" / "e2e" / "noise.py"
 
 

@@ -14,6 +14,8 @@ import lab as labs
 from lab import events
 from test_tcp import udp_filtered
 
+pytestmark = pytest.mark.any_mpi
+
 
 @pytest.fixture(autouse=True)
 def only_marline(provider):

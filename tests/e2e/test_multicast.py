@@ -7,6 +7,8 @@ import pytest
 
 import lab as labs
 
+pytestmark = pytest.mark.any_mpi(2)
+
 HOSTS = 4
 # Administratively scoped addresses of IPv4, of which groups have theirs.
 GROUPS = "239.0.0.0/8"

@@ -7,6 +7,8 @@ import pytest
 
 import lab as labs
 
+pytestmark = pytest.mark.any_mpi
+
 COLLECTIVES, MESSAGES = "libmarline-collectives.so", "libmarline-mpi.so"
 # Names that are not MPI's: libc's, and those that the provider calls.
 OWN = {COLLECTIVES: set(), MESSAGES: {"sched_yield", "marline_poll"}}

@@ -9,6 +9,8 @@ import pytest
 import lab as labs
 from test_faults import assert_right, lasts, under_way
 
+pytestmark = pytest.mark.any_mpi
+
 RAILS = (0, 1)
 # (The launcher's and the ranks' final output comes after the outage.)
 LIMIT_S = 120

@@ -8,6 +8,8 @@ import pytest
 
 import lab as labs
 
+pytestmark = pytest.mark.any_mpi
+
 RING = ("--phases", "ring", "--iterations", 2, "--max-size", 100000)
 RANGE = "20000-20015"
 # Traffic on the rails: to a port of the range, or back from a listening port in the range.

@@ -4,6 +4,8 @@ quiet machine (bench/progress)."""
 
 import pytest
 
+pytestmark = pytest.mark.any_mpi
+
 # Without independent progress the rank computes this long, and is not told.
 COMPUTING_S = 20
 

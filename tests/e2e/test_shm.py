@@ -11,6 +11,8 @@ import subprocess
 import lab as labs
 import pytest
 
+pytestmark = pytest.mark.any_mpi
+
 # More ranks than processors, as root.
 LAUNCHER = {f"{who}_ALLOW_RUN_AS_ROOT{word}": 1
             for who in ("OMPI", "PRTE") for word in ("", "_CONFIRM")}

@@ -17,6 +17,8 @@ import pytest
 import lab as labs
 from test_faults import assert_right, goes_on, under_way
 
+pytestmark = pytest.mark.any_mpi
+
 STRANGER = labs.MARLINE.parent / "stranger"
 LOCAL = labs.ROOT / "tests" / "e2e" / "local_stranger.py"
 RECORDER = labs.ROOT / "tests" / "e2e" / "record.py"

@@ -12,6 +12,8 @@ import lab as labs
 from lab import events
 from test_faults import assert_right, goes_on, lasts, under_way
 
+pytestmark = pytest.mark.any_mpi
+
 
 @pytest.fixture(autouse=True)
 def only_marline(provider):

@@ -11,6 +11,8 @@ import pytest
 import lab as labs
 from test_use import verdict
 
+pytestmark = pytest.mark.any_mpi
+
 LIMIT_S = 120
 RANKS = 4
 

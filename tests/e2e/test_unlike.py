@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.any_mpi
+
 # A timeout for hangs; a busy machine takes time to start and end a job.
 LIMIT_S = 120
 
