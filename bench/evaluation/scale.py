@@ -11,7 +11,7 @@ from .spread import number, short
 
 TITLE = "Scale"
 # Columns that count what grows.
-NOTE = "From fewest to most hosts: growth. *mpich-64-start* and so on: jobs on 16 hosts that share two cores."
+NOTE = "From fewest to most hosts: growth; then jobs of 64 ranks (16 hosts, two cores)."
 COUNTS = ("endpoints", "ranks", "hosts")
 GROWTHS = {
     "1": lambda n: 0.0, "log N": math.log2, "N": float, "N log N": lambda n: n * math.log2(n),
