@@ -123,7 +123,7 @@ test-packages: eager portable programs
 	$(PYTEST) tests/e2e -m packages
 
 soak: deps nightly eager programs
-	PROPTEST_CASES=20000 cargo test --release --workspace --locked
+	PROPTEST_CASES=20000 MARLINE_CROWD=1024 cargo test --release --workspace --locked
 	$(MAKE) detect
 	$(PYTEST) tests/e2e -m "not packages and not old"
 	$(MAKE) test-old
