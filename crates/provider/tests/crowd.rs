@@ -210,9 +210,9 @@ fn speak(members: &mut [Member]) {
     let count = members.len();
     let (mut last, mut left) = (Instant::now(), usize::MAX);
     while left > 0 {
-        for own in 0..count {
-            members[own].send(own, count);
-            members[own].poll();
+        for (own, member) in members.iter_mut().enumerate() {
+            member.send(own, count);
+            member.poll();
         }
         let now = members.iter().map(|m| m.left).sum::<usize>();
         if now < left {
