@@ -128,7 +128,7 @@ test-packages: eager portable programs
 	$(PYTEST) tests/e2e -m packages
 
 soak: deps nightly eager programs
-	PROPTEST_CASES=20000 cargo test --release --workspace --locked
+	PROPTEST_CASES=20000 MARLINE_CROWD=1024 cargo test --release --workspace --locked
 	$(MAKE) detect
 	$(PYTEST) tests/e2e -m "not packages and not old"
 	$(MAKE) test-old
@@ -229,6 +229,7 @@ lint:
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/auth bench/progress bench/smax bench/checksums \
 		bench/apps bench/bcast bench/rma bench/crowd bench/netpipe bench/model bench/ablation bench/shipped bench/scale \
+		bench/ranks \
 		bench/*.py bench/evaluation/*.py scripts/e2e scripts/package tests/e2e/*.py
 
 # The targets below want a nightly compiler: rustup toolchain install nightly --component miri,rust-src

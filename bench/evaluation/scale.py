@@ -5,12 +5,13 @@ import re
 
 import svg
 
+from . import ranks
 from .rows import Row, Section
 from .spread import number, short
 
 TITLE = "Scale"
 # Columns that count what grows.
-NOTE = "From fewest to most hosts, simulated: growth."
+NOTE = "From fewest to most hosts: growth; then jobs of 64 ranks (16 hosts, two cores)."
 COUNTS = ("endpoints", "ranks", "hosts")
 GROWTHS = {
     "1": lambda n: 0.0, "log N": math.log2, "N": float, "N log N": lambda n: n * math.log2(n),
@@ -18,8 +19,6 @@ GROWTHS = {
 }
 # Columns that say nothing of the protocol: the simulator's own time and memory.
 OWN = ("seconds", "resident_mb", "messages", "peers", "packets", "wall time")
-# Parts that show nothing yet: its peers have no second path.
-NOT_YET = ("standby",)
 # Columns of a record with a row for each value.
 LONG = {"part", "quantity", "unit", "value"}
 
@@ -57,7 +56,7 @@ def series(record):
     found = {}
     if LONG <= {*first}:
         for row in record.all_rows:
-            if row["quantity"] not in OWN and row["part"] not in NOT_YET and "wall time" not in row["unit"]:
+            if row["quantity"] not in OWN and "wall time" not in row["unit"]:
                 key = row["quantity"], row["part"], row["unit"]
                 found.setdefault(key, []).append((int(row[count]), number(row["value"])))
         return found
@@ -105,10 +104,8 @@ def picture(records):
 
 
 def section(records):
-    """The newest record of each kind that ends in "scale"."""
-    newest = {}
-    for record in records.found:
-        if record.kind.endswith("scale") and record.kind != "sim-group-scale" and record.all_rows:
-            newest.setdefault(record.kind, record)
-    found = list(newest.values())
-    return Section(TITLE, [row for record in found for row in rows(record)], (NOTE,), pictures=picture(found))
+    """The newest record of simulated clusters, and real jobs of many ranks."""
+    newest = records.newest("scale")
+    found = [newest] if newest else []
+    simulated = [row for record in found for row in rows(record)]
+    return Section(TITLE, [*simulated, *ranks.job_rows(records)], (NOTE,), pictures=picture(found))

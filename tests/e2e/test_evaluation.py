@@ -13,7 +13,7 @@ import lab as labs
 
 sys.path.insert(0, str(labs.ROOT / "bench"))
 
-from evaluation import agreement, marks, page, plan, scale  # noqa: E402
+from evaluation import agreement, marks, page, plan, ranks, scale  # noqa: E402
 from evaluation.records import Records, classes, where  # noqa: E402
 from evaluation.rows import MISSING, Row, missing, relative, value  # noqa: E402
 from evaluation.spread import by_round, ratios, short, spread  # noqa: E402
@@ -330,6 +330,18 @@ def test_growth_of_both_forms_of_records(tmp_path, head, line):
     part = scale.section(Records(tmp_path))
     assert [(row.name, row.ours) for row in part.rows] == [("start-virtual-us", "160→2,560")]
     assert part.rows[0].unit.endswith("N") and "results-scale.svg" in part.pictures
+
+
+def test_many_ranks_stand_beside_tcp(tmp_path):
+    measured = {column: 4 for column in ranks.MEASURES}
+    of_job = dict(date="2026-01-01", cpu=CPU, round=0, mpi="mpich", ranks=64)
+    rows = [{**of_job, "way": "tcp", **measured}, {**of_job, "way": "marline", **measured, "start_s": 2},
+            {**of_job, "ranks": 128, "way": "marline", **dict.fromkeys(measured, "")}]
+    write(tmp_path, "2026-01-01-0900-ranks", rows)
+    found = {row.name: row for row in ranks.job_rows(Records(tmp_path))}
+    row = found["mpich-64-start"]
+    assert (row.ours.median, row.unit, row.peer, row.ratio.median) == (2, "s", "TCP", 0.5)
+    assert found["mpich-128-start"].reason == ranks.UNENDED
 
 
 def test_texts_of_several_figures_stand_as_they_are():

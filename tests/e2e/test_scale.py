@@ -1,24 +1,37 @@
-"""How simulated quantities grow with the endpoints, and that the reader of the table names it."""
+"""How simulated quantities grow with the endpoints, that the reader of the table names it, and jobs of
+many ranks on many hosts."""
 
 import math
+import os
 import re
 import subprocess
+import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 
 import lab as labs
 import pytest
 
+sys.path.insert(0, str(labs.ROOT / "bench"))
+
 ENDPOINTS = (16, 64, 256, 1_024, 4_096)
+
+RANKS = 64
+# Most memory of a rank, in KiB, whose pages the ranks share in part.
+PSS_MAX_KIB = 16_384
+
+
+def bench(name):
+    """A program of bench, as a module."""
+    loader = SourceFileLoader(name, str(labs.ROOT / "bench" / name))
+    module = module_from_spec(spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
 def reader():
-    """bench/scale, as a module."""
-    loader = SourceFileLoader("scale", str(labs.ROOT / "bench" / "scale"))
-    module = module_from_spec(spec_from_loader("scale", loader))
-    loader.exec_module(module)
-    return module
+    return bench("scale")
 
 
 @pytest.mark.parametrize("name, curve", [
@@ -54,3 +67,15 @@ def test_the_simulator_measures_growth(tmp_path):
     for part in ("alltoall", "start", "storm", "standby", "failover", "incast", "allreduce", "broadcast"):
         assert re.search(f"^{part} ", said, re.M) and f"\n{part},256," in text, said
     assert "nothing simplified" in text and "<svg" in picture.read_text()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("mpi", [
+    "mpich", *(pytest.param(mpi, marks=pytest.mark.soak) for mpi in ("openmpi", "intel")),
+], indirect=True)
+def test_many_ranks(mpi):
+    """All start, an all-to-all and reductions are right, and a rank's memory is bounded."""
+    ranks_bench = bench("ranks")
+    with labs.Lab(f"t{os.getpid()}-many", hosts=ranks_bench.HOSTS, rails=1) as lab:
+        found = ranks_bench.measure(lab, mpi, RANKS, "marline")
+    assert found["pss_kib"] < PSS_MAX_KIB, found

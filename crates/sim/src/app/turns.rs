@@ -2,6 +2,7 @@
 
 use crate::base::rng::Rng;
 use crate::setup::choices::Work;
+use crate::setup::sample::turn_ns;
 use crate::truth::memory::{Buffer, OpKind, Pieces};
 use crate::truth::messages::{Match, PlainRecv};
 use crate::world::state::World;
@@ -86,6 +87,14 @@ impl World {
             if app.pending > 0 {
                 // The next step comes with a completion, or after a pause.
                 app.next_at = self.now + 20_000_000;
+                return;
+            }
+            let turn = match app.work {
+                Work::Sampled => turn_ns(&self.setup, e, app.round),
+                _ => 0,
+            };
+            if !done && turn > self.now {
+                app.next_at = turn;
                 return;
             }
             if !done {

@@ -2,8 +2,9 @@
 
 use super::Sample;
 use crate::setup::choices::{Fault, PacketFaults, Setup, Topology, Trouble, Work};
+use crate::setup::sample::turn_ns;
 use crate::world::state::World;
-use marline_proto::{Config, Node, NodeStats};
+use marline_proto::{Config, Node, NodeStats, PeerId};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::Instant;
 
@@ -17,6 +18,10 @@ const IDLE_NS: u64 = 200_000_000;
 const TICK_NS: f64 = 10_000_000.0;
 /// Polls whose time is taken.
 const POLLS: u32 = 1_000;
+/// Rounds of messages around the failure of rails.
+const FAILURE_ROUNDS: u32 = 4;
+/// Time for which rails are silent: longer than the rounds.
+const SILENT_NS: u64 = 400_000_000;
 /// Every such host is behind the switch that fails.
 const BEHIND_SWITCH: usize = 10;
 
@@ -46,10 +51,15 @@ pub(crate) fn cluster(hosts: usize, rails: usize, work: Work) -> Setup {
     setup
 }
 
-/// Makes a switch that a tenth of the hosts share on the first rail go silent.
-pub(crate) fn fail_switch(setup: &mut Setup, from_ns: u64, to_ns: u64) {
-    let behind = (0..setup.hosts).filter(|host| host % BEHIND_SWITCH == BEHIND_SWITCH - 1);
-    setup.faults = behind
+/// The hosts behind a switch that a tenth of them share on the first rail.
+pub(crate) fn behind_switch(hosts: usize) -> impl Iterator<Item = usize> {
+    (0..hosts).filter(|host| host % BEHIND_SWITCH == BEHIND_SWITCH - 1)
+}
+
+/// Makes the first rail of these hosts go silent.
+fn silence(setup: &mut Setup, hosts: impl Iterator<Item = usize>, from_ns: u64) {
+    let to_ns = from_ns + SILENT_NS;
+    setup.faults = hosts
         .map(|host| Fault {
             from_ns,
             to_ns,
@@ -89,6 +99,26 @@ impl Done {
         })
     }
 
+    /// Runs a cluster without a failure, and again with one in the middle of the second round of
+    /// messages: the first rail of `failing` is silent. Also when that begins, in ns.
+    pub(crate) fn run_both(
+        mut setup: Setup,
+        failing: impl Iterator<Item = usize>,
+    ) -> Result<([Done; 2], u64), String> {
+        setup.ops = FAILURE_ROUNDS;
+        let calm = Done::run(&setup)?;
+        let from_ns = turn_ns(&setup, 0, 1) * 3 / 2;
+        silence(&mut setup, failing, from_ns);
+        Ok(([calm, Done::run(&setup)?], from_ns))
+    }
+
+    /// When the last operation ended that was posted by then, in ns.
+    pub(crate) fn ended_ns(&self, posted_by_ns: u64) -> u64 {
+        let ops = self.world.eps.iter().flat_map(|ep| &ep.ops);
+        let ended = ops.filter_map(|op| op.done_ns.filter(|_| op.posted_ns <= posted_by_ns));
+        ended.max().unwrap_or(0)
+    }
+
     /// Looks at the first endpoint's node.
     fn node<R: Default>(&self, look: impl FnOnce(&Node) -> R) -> R {
         self.world.eps[0].node(look).unwrap_or_default()
@@ -104,6 +134,12 @@ impl Done {
         self.world.truth.msgs.len() as f64
     }
 
+    /// Packets that found a full queue or socket.
+    pub(crate) fn lost(&self) -> u64 {
+        let net = &self.world.net.stats;
+        net.socket_full + net.overflowed
+    }
+
     /// Time and packets of the work.
     pub(crate) fn traffic(&self) -> Vec<Sample> {
         let net = &self.world.net.stats;
@@ -111,29 +147,44 @@ impl Done {
         vec![
             Sample::new("time", "us", self.world.worked_ns as f64 / 1e3),
             Sample::new("packets", "per message", each(net.packets)),
-            Sample::new(
-                "lost",
-                "per message",
-                each(net.socket_full + net.overflowed),
-            ),
+            Sample::new("lost", "per message", each(self.lost())),
             Sample::new("wall time", "s", self.seconds),
         ]
     }
 
+    /// What was sent again, and what of it without need.
+    pub(crate) fn resent(&self) -> Vec<Sample> {
+        let rails = self.world.eps.iter().flat_map(|ep| ep.rails());
+        let (again, spurious) = rails.fold((0, 0), |(again, spurious), stats| {
+            let resent = stats.resent_loss + stats.resent_pto;
+            (again + resent, spurious + stats.resent_spurious)
+        });
+        let each = |count: u64| count as f64 / self.messages();
+        vec![
+            Sample::new("resent", "per message", each(again)),
+            Sample::new("spurious", "per message", each(spurious)),
+        ]
+    }
+
+    /// Bytes of the first endpoint's connections and paths, per peer.
+    pub(crate) fn connection(&self) -> (f64, f64) {
+        let hosts = self.world.setup.hosts as u32;
+        let paths = |node: &Node| (0..hosts).map(|n| node.paths_of(PeerId(n)).count()).sum();
+        let (bytes, peers) = self.node(Node::peer_bytes);
+        let each = |count: usize| count as f64 / peers.max(1) as f64;
+        (each(bytes), each(self.node(paths)))
+    }
+
     /// Memory of the first endpoint.
     pub(crate) fn memory(&self) -> Vec<Sample> {
-        let (bytes, peers) = self.node(Node::peer_bytes);
+        let (bytes, _) = self.node(Node::peer_bytes);
         let known = self.world.eps[0].addrs.len().max(1) as f64;
         let addresses = self.world.eps[0]
             .engine
             .inspect(|core| core.address_bytes());
         vec![
             Sample::new("address", "bytes per peer", addresses as f64 / known),
-            Sample::new(
-                "connection",
-                "bytes per peer",
-                bytes as f64 / peers.max(1) as f64,
-            ),
+            Sample::new("connection", "bytes per peer", self.connection().0),
             Sample::new("memory", "bytes per rank", (bytes + addresses) as f64),
         ]
     }

@@ -1,9 +1,10 @@
 //! The parts of a measurement, each a curve over the number of endpoints.
 
-use super::cluster::{cluster, fail_switch, Done, TURN_NS};
+use super::cluster::{behind_switch, cluster, Done, TURN_NS};
 use super::Sample;
 use crate::group::group_scale;
 use crate::setup::choices::Work;
+use crate::setup::sample::SAMPLED;
 
 /// A kind of measurement.
 pub struct Part {
@@ -23,10 +24,6 @@ pub struct Part {
 
 /// Messages of an incast, in bytes.
 const INCAST_BYTES: u64 = 16_384;
-/// Rounds of messages around the failure of a switch.
-const FAILOVER_ROUNDS: u32 = 4;
-/// Time for which the switch is silent.
-const SILENT_NS: u64 = 400_000_000;
 
 /// All parts.
 pub static PARTS: [Part; 8] = [
@@ -56,8 +53,8 @@ pub static PARTS: [Part; 8] = [
     },
     Part {
         name: "standby",
-        what: "memory of a peer with a standby rail",
-        simplified: "as start",
+        what: "memory of a peer with a standby rail, before and after the sampled ones' other rail fails",
+        simplified: "as start; four rounds of messages",
         quick: 256,
         most: 4_096,
         measure: standby,
@@ -118,6 +115,7 @@ fn storm(hosts: usize) -> Result<Vec<Sample>, String> {
     setup.pause_ns = 0;
     let mut done = Done::run(&setup)?;
     let mut samples = done.traffic();
+    samples.extend(done.resent());
     // At the rate of an all-to-all's messages.
     let least_ns = hosts as f64 * TURN_NS as f64;
     samples.push(Sample::new(
@@ -132,24 +130,33 @@ fn storm(hosts: usize) -> Result<Vec<Sample>, String> {
 fn standby(hosts: usize) -> Result<Vec<Sample>, String> {
     let mut setup = cluster(hosts, 2, Work::Sampled);
     setup.set_standby(1);
-    Ok(Done::run(&setup)?.memory())
+    let ([calm, mut done], _) = Done::run_both(setup, 0..SAMPLED as usize)?;
+    let ((idle, _), (used, paths)) = (calm.connection(), done.connection());
+    done.check()?;
+    Ok(vec![
+        Sample::new("connection", "bytes per peer", idle),
+        Sample::new("connection", "bytes with standby path", used),
+        Sample::new("paths", "per peer", paths),
+    ])
 }
 
 fn failover(hosts: usize) -> Result<Vec<Sample>, String> {
-    let mut setup = cluster(hosts, 2, Work::Sampled);
-    setup.ops = FAILOVER_ROUNDS;
-    let calm = Done::run(&setup)?;
-    let (calm_ns, packets) = (calm.world.worked_ns, calm.world.net.stats.packets);
-    // In the middle of a round.
-    let from_ns = calm_ns * 3 / 8;
-    fail_switch(&mut setup, from_ns, from_ns + SILENT_NS);
-    let mut done = Done::run(&setup)?;
-    let took_ns = done.world.worked_ns;
-    let more = done.world.net.stats.packets as f64 / packets as f64;
+    let setup = cluster(hosts, 2, Work::Sampled);
+    let ([calm, mut done], from_ns) = Done::run_both(setup, behind_switch(hosts))?;
+    let (calm_ns, took_ns) = (calm.world.worked_ns, done.world.worked_ns);
+    let delay_ns = done.ended_ns(from_ns) as f64 - calm.ended_ns(from_ns) as f64;
+    let packets = |of: &Done| of.world.net.stats.packets as f64;
     let samples = vec![
         Sample::new("time", "us", took_ns as f64 / 1e3),
-        Sample::new("delay", "us", took_ns.saturating_sub(calm_ns) as f64 / 1e3),
-        Sample::new("packets", "of those without the failure", more),
+        Sample::new("calm time", "us", calm_ns as f64 / 1e3),
+        Sample::new("calm lost", "packets", calm.lost() as f64),
+        Sample::new("delay", "us", (took_ns as f64 - calm_ns as f64) / 1e3),
+        Sample::new("delay of the round", "us", delay_ns / 1e3),
+        Sample::new(
+            "packets",
+            "of those without the failure",
+            packets(&done) / packets(&calm),
+        ),
         Sample::new("wall time", "s", calm.seconds + done.seconds),
     ];
     done.check()?;

@@ -32,7 +32,7 @@ impl App {
         let drawn = rng.below(setup.pause_ns + 1) + index as u64;
         let next_at = now
             + match work {
-                Work::Sampled => turn_ns(index, setup.hosts, setup.pause_ns),
+                Work::Sampled => turn_ns(setup, index, 0),
                 _ => drawn,
             };
         App {
