@@ -57,14 +57,18 @@ class Hosts:
         return self.services[host]
 
     def received(self, host):
-        """Frames that came to a host's interface, and datagrams that the kernel delivered to UDP sockets."""
-        rows = re.findall(r"^Udp: (.*)$", self.lab.exec(host, "cat", "/proc/net/snmp").stdout, re.MULTILINE)
-        datagrams = int(dict(zip(rows[0].split(), rows[1].split()))["InDatagrams"])
-        rows = self.lab.exec(host, "cat", "/proc/net/snmp6").stdout
-        datagrams += int(re.search(r"^Udp6InDatagrams\s+(\d+)", rows, re.MULTILINE)[1])
-        peer = {"h0": "h1", "h1": "h0"}[host]
-        frames = self.lab.exec(peer, "cat", "/sys/class/net/rail0/statistics/tx_packets").stdout
-        return int(frames), datagrams
+        return received(self.lab, host)
+
+
+def received(lab, host):
+    """Frames that came to a host's interface, and datagrams that the kernel delivered to UDP sockets."""
+    rows = re.findall(r"^Udp: (.*)$", lab.exec(host, "cat", "/proc/net/snmp").stdout, re.MULTILINE)
+    datagrams = int(dict(zip(rows[0].split(), rows[1].split()))["InDatagrams"])
+    rows = lab.exec(host, "cat", "/proc/net/snmp6").stdout
+    datagrams += int(re.search(r"^Udp6InDatagrams\s+(\d+)", rows, re.MULTILINE)[1])
+    peer = {"h0": "h1", "h1": "h0"}[host]
+    frames = lab.exec(peer, "cat", "/sys/class/net/rail0/statistics/tx_packets").stdout
+    return int(frames), datagrams
 
 
 def assert_bypassed(before, after):
