@@ -15,6 +15,7 @@ from test_faults import assert_counted, assert_right, goes_on, under_way
 LIMIT_S = 60
 XDP = {"FI_MARLINE_RAILS": "xdp:rail0,tcp:rail1"}
 BESIDE = {"FI_MARLINE_RAILS": "xdp:rail0,udp:rail0", "FI_MARLINE_PROFILE": "none"}
+SHORT = ("--phases", "ring", "--iterations", 2, "--max-size", 1 << 16)
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +130,7 @@ def test_short_messages_bypass_the_kernel_and_long_ones_take_the_udp_rail(lab, m
 
 
 def test_a_udp_rail_beside_one_that_cannot_be_had_carries_all(lab, stress, mpich):
-    result = lab.run(mpich, stress(mpich, "--seed", 62), n=4, env=BESIDE)
+    result = lab.run(mpich, stress(mpich, "--seed", 62, *SHORT), n=4, env=BESIDE)
     assert_right(result)
     assert result.find("there is no rail xdp:rail0: .*; the UDP rail beside it carries all"), result.tail()
     assert not result.find("it is a UDP rail"), result.tail()

@@ -13,8 +13,8 @@ import pytest
 
 import lab as labs
 from test_faults import assert_right, goes_on, under_way
-from test_xdp import BESIDE, LIMIT_S, XDP, carried
-from test_xdpd import SHORT, assert_bypassed, received, until
+from test_xdp import BESIDE, LIMIT_S, SHORT, XDP, carried
+from test_xdpd import assert_bypassed, received, until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="programs need privileges")
 
@@ -106,6 +106,7 @@ def test_other_mtus(lab, stress, mpich):
             assert goes_on(job), job.output()
         assert_bypasses(lab, job)
     assert_right(job.result)
+    assert job.result.rails()["xdp:rail0"]["resent"], job.result.tail()
 
 
 def test_another_process_has_the_queue(lab, stress, mpich):

@@ -15,7 +15,7 @@ import pytest
 
 import lab as labs
 from test_faults import assert_right, goes_on, under_way
-from test_xdp import LIMIT_S, programs
+from test_xdp import LIMIT_S, SHORT, programs
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the service needs privileges")
 
@@ -28,7 +28,6 @@ CAPABILITIES = "-all,+net_admin,+net_raw,+bpf"
 SERVICE = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", f"--bounding-set={CAPABILITIES}",
            f"--inh-caps={CAPABILITIES}", f"--ambient-caps={CAPABILITIES}")
 PORTS = "21000-21009"
-SHORT = ("--phases", "ring", "--iterations", 2, "--max-size", 1 << 16)
 
 
 @pytest.fixture(autouse=True)
