@@ -90,6 +90,7 @@ fn node_at(host: u8, (id, token): (u64, u32)) -> Node {
         ordered_writes: false,
         direct_datagrams: 0,
         standby: false,
+        bulk_rail: None,
     };
     Node::new(cfg, (id, token, 1), vec![spec], &ByKind)
 }

@@ -88,6 +88,7 @@ impl Bench {
             ordered_writes: false,
             direct_datagrams: 0,
             standby: false,
+            bulk_rail: None,
         };
         let rails = (0..=input.below(2) as u8).map(spec).collect();
         let memory = Memories {

@@ -102,6 +102,7 @@ impl End {
                 ordered_writes: false,
                 direct_datagrams: 0,
                 standby: false,
+                bulk_rail: None,
             }
         };
         let rails = (0..rails).map(spec).collect();

@@ -15,7 +15,7 @@ import pytest
 
 import lab as labs
 from test_faults import assert_right, goes_on, under_way
-from test_xdp import LIMIT_S, programs
+from test_xdp import LIMIT_S, SHORT, programs
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the service needs privileges")
 
@@ -28,7 +28,6 @@ CAPABILITIES = "-all,+net_admin,+net_raw,+bpf"
 SERVICE = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", f"--bounding-set={CAPABILITIES}",
            f"--inh-caps={CAPABILITIES}", f"--ambient-caps={CAPABILITIES}")
 PORTS = "21000-21009"
-SHORT = ("--phases", "ring", "--iterations", 2, "--max-size", 1 << 16)
 
 
 @pytest.fixture(autouse=True)
@@ -57,14 +56,18 @@ class Hosts:
         return self.services[host]
 
     def received(self, host):
-        """Frames that came to a host's interface, and datagrams that the kernel delivered to UDP sockets."""
-        rows = re.findall(r"^Udp: (.*)$", self.lab.exec(host, "cat", "/proc/net/snmp").stdout, re.MULTILINE)
-        datagrams = int(dict(zip(rows[0].split(), rows[1].split()))["InDatagrams"])
-        rows = self.lab.exec(host, "cat", "/proc/net/snmp6").stdout
-        datagrams += int(re.search(r"^Udp6InDatagrams\s+(\d+)", rows, re.MULTILINE)[1])
-        peer = {"h0": "h1", "h1": "h0"}[host]
-        frames = self.lab.exec(peer, "cat", "/sys/class/net/rail0/statistics/tx_packets").stdout
-        return int(frames), datagrams
+        return received(self.lab, host)
+
+
+def received(lab, host):
+    """Frames that came to a host's interface, and datagrams that the kernel delivered to UDP sockets."""
+    rows = re.findall(r"^Udp: (.*)$", lab.exec(host, "cat", "/proc/net/snmp").stdout, re.MULTILINE)
+    datagrams = int(dict(zip(rows[0].split(), rows[1].split()))["InDatagrams"])
+    rows = lab.exec(host, "cat", "/proc/net/snmp6").stdout
+    datagrams += int(re.search(r"^Udp6InDatagrams\s+(\d+)", rows, re.MULTILINE)[1])
+    peer = {"h0": "h1", "h1": "h0"}[host]
+    frames = lab.exec(peer, "cat", "/sys/class/net/rail0/statistics/tx_packets").stdout
+    return int(frames), datagrams
 
 
 def assert_bypassed(before, after):

@@ -52,6 +52,7 @@ use crate::state::rpcs::Rpcs;
 use crate::state::write::direct_datagrams;
 use marline_codes::Code;
 use marline_proto::{Config, Delivery, Node, RailSpec};
+use marline_rails::pairing::same_host;
 use marline_rails::{RailTx, RemoteWrites};
 use marline_wire::{RailWrites, PACKET_MAX};
 
@@ -204,9 +205,23 @@ impl<S: System> Core<S> {
                 ordered_writes: caps.remote_write == RemoteWrites::Ordered,
                 direct_datagrams: direct_datagrams(&caps),
                 standby: caps.standby,
+                bulk_rail: self.bulk_rail(index),
             }
         };
         self.rails.iter().enumerate().map(spec).collect()
+    }
+
+    /// The rail on a rail's port that carries long messages in its place.
+    fn bulk_rail(&self, index: usize) -> Option<u8> {
+        let own = &self.rails[index].tx;
+        let cuts = |rail: &RailState<S::Tx>| {
+            let caps = rail.tx.caps();
+            !caps.per_packet
+                && caps.batch_segments_max > 1
+                && same_host(&own.local_addr(), &rail.tx.local_addr())
+        };
+        let at = self.rails.iter().position(cuts);
+        at.filter(|_| own.caps().per_packet).map(|at| at as u8)
     }
 
     /// Opens an endpoint with a random identity.

@@ -197,6 +197,7 @@ fn open_rails(
     let clock = SystemClock::new();
     let time: marline_rails::Clock = Arc::new(move || clock.now_ns());
     let mut opened = Opened::default();
+    let all = choices.clone();
     let mut choices = choices.into_iter().peekable();
     // Fault scripts count the rails that settings name, without standby rails.
     let mut named = 0;
@@ -205,7 +206,8 @@ fn open_rails(
         let mut config = config.clone();
         let mut tries = PORT_TRIES;
         loop {
-            let (used, rail) = open_or_instead(named, &choice, &config, (&time, log))?;
+            let found = open_or_instead(named, &choice, (&all, &config), (&time, log))?;
+            let Some((used, rail)) = found else { break };
             opened.push(used, rail);
             let Some(behind) = &behind else { break };
             let port = opened.last_port().unwrap_or(0);
@@ -233,27 +235,32 @@ fn open_rails(
     Ok(opened)
 }
 
-/// Opens the rail number `index`, or the one that is used in its place.
+/// Opens the rail number `index`, or the one that is used in its place; `None` if that is one of
+/// `all` rails already.
 fn open_or_instead(
     index: u8,
     choice: &RailChoice,
-    config: &RailsConfig,
+    (all, config): (&[RailChoice], &RailsConfig),
     (time, log): (&marline_rails::Clock, &LogSink),
-) -> Result<(RailChoice, AnyRail), String> {
+) -> Result<Option<(RailChoice, AnyRail)>, String> {
     let why = match open_rail(index, choice, config, time) {
-        Ok(rail) => return Ok((choice.clone(), rail)),
+        Ok(rail) => return Ok(Some((choice.clone(), rail))),
         Err(why) => why,
     };
     let Some(udp) = choice.instead() else {
         return Err(why);
     };
+    let warn = |instead: &str| {
+        let text = format!("there is no rail {}: {why}; {instead}", choice.name());
+        (log.0)(LogLevel::Warn(Code::RailInstead), &text);
+    };
+    if all.iter().any(|other| other.is_same(&udp)) {
+        warn("the UDP rail beside it carries all");
+        return Ok(None);
+    }
     let rail = open_rail(index, &udp, config, time)?;
-    let text = format!(
-        "there is no rail {}: {why}; it is a UDP rail",
-        choice.name()
-    );
-    (log.0)(LogLevel::Warn(Code::RailInstead), &text);
-    Ok((udp, rail))
+    warn("it is a UDP rail");
+    Ok(Some((udp, rail)))
 }
 
 /// Number of a rail to which only fault scripts for all rails apply.

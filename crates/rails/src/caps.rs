@@ -45,6 +45,10 @@ pub struct Caps {
     pub one_copy: bool,
     /// [`crate::TxBuffers::drain`] copies the unsent parts of writes, and leaves the links up.
     pub copies_writes: bool,
+    /// Sending and receiving handle each packet alone, although one `send` takes several: a rail of
+    /// the same port whose batches the kernel or the card cuts carries long messages with less
+    /// work.
+    pub per_packet: bool,
     /// The rail is the standby of the rail before it: another kind at the same address and port,
     /// used only for peers that no other rail reaches.
     pub standby: bool,
@@ -80,6 +84,7 @@ impl Caps {
             group_bounds: None,
             one_copy: false,
             copies_writes: false,
+            per_packet: false,
             standby: false,
         }
     }

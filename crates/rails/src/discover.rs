@@ -114,6 +114,16 @@ impl RailChoice {
         })
     }
 
+    /// Returns whether both are rails of one kind at one address of an interface.
+    pub fn is_same(&self, other: &RailChoice) -> bool {
+        self.is_of(other.kind, &other.interface)
+    }
+
+    fn is_of(&self, kind: usize, interface: &InterfaceChoice) -> bool {
+        let (own, other) = (&self.interface, interface);
+        (self.kind, &own.name, own.ip) == (kind, &other.name, other.ip)
+    }
+
     /// Returns whether the rail waits for an interface or for an address of the interface.
     pub fn is_awaited(&self) -> bool {
         is_over_ip(self.kind) && self.interface.is_awaited()
@@ -189,11 +199,7 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
             found => found.map_err(|why| explained(name, why))?,
         };
         for interface in found {
-            let same = |c: &RailChoice| {
-                let (a, b) = (&c.interface, &interface);
-                (c.kind, &a.name, a.ip) == (kind, &b.name, b.ip)
-            };
-            if !chosen.iter().any(same) {
+            if !chosen.iter().any(|one| one.is_of(kind, &interface)) {
                 chosen.push(choice(kind, implied, interface));
             }
         }
@@ -280,13 +286,7 @@ fn is_over_ip(kind: usize) -> bool {
 /// there. The TCP rail is a standby rail, or with `equal` a full rail. Nothing is added beyond the
 /// maximum number of rails.
 pub fn with_tcp_standby(choices: Vec<RailChoice>, equal: bool) -> Vec<RailChoice> {
-    let named = |interface: &InterfaceChoice| {
-        let same = |c: &RailChoice| {
-            let (a, b) = (&c.interface, interface);
-            (c.kind, &a.name, a.ip) == (TCP, &b.name, b.ip)
-        };
-        choices.iter().any(same)
-    };
+    let named = |interface| choices.iter().any(|one| one.is_of(TCP, interface));
     let mut all = Vec::new();
     for one in &choices {
         all.push(one.clone());

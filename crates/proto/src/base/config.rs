@@ -117,6 +117,9 @@ pub struct RailSpec {
     /// Standby rail of the rail with the previous index (see `RailAddr::behind`): not advertised,
     /// and without paths to peers that other rails reach.
     pub standby: bool,
+    /// Index of the rail on the same port that carries long messages with less work: this rail
+    /// carries them only to peers to which that one has no healthy path.
+    pub bulk_rail: Option<u8>,
 }
 
 /// Paths to a peer: enough for all pairs of four rails on each side in one network. With only two

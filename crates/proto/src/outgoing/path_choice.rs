@@ -26,6 +26,10 @@ const LOOK_AHEAD: usize = 8;
 /// message, two super-packets, leaves within tens of microseconds.
 const PIGGYBACK_MAX: u64 = 2 * PACKET_MAX as u64;
 
+/// The longest message, in bytes, that leaves packet by packet where another rail of the port has
+/// its batches cut: beyond, that rail's messages arrive first.
+const SHORT_MAX: u64 = 16 << 10;
+
 impl Outgoing {
     /// The path on which the next batch of bulk arrives first; `None`: wait for that path's
     /// congestion window.
@@ -35,7 +39,7 @@ impl Outgoing {
             let at = conn.small_path(None, true, local.full)?;
             return conn.paths[at].window_has_room().then_some(at);
         }
-        if let Some(at) = self.lone_path(local.full, conn) {
+        if let Some(at) = self.lone_path(local, conn) {
             return Some(at);
         }
         let healthy = conn
@@ -46,7 +50,7 @@ impl Outgoing {
         // (Network traffic inside a host would take processor time from the copies.)
         let tiers = conn.paths.iter().filter(|p| good(p)).map(|p| p.policy.tier);
         let tier = tiers.min()?;
-        let good = |p: &Path| good(p) && p.policy.tier == tier;
+        let good = |p: &Path| good(p) && p.policy.tier == tier && !leaves_bulk(local, conn, p);
         let finish = |i: usize| conn.paths[i].finish_ns(64_000);
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
         let best = all().map(finish).min()?;
@@ -75,7 +79,7 @@ impl Outgoing {
     /// The path of small packets, if one eager message is all there is to send. On another path the
     /// message and the acks could not share a packet, and measured rates do not show on which path
     /// a single message arrives first.
-    fn lone_path(&self, full: u32, conn: &Conn) -> Option<usize> {
+    fn lone_path(&self, local: &Local, conn: &Conn) -> Option<usize> {
         let mut waiting = conn.tx.bulk.iter().chain(&conn.tx.queue);
         let send = self.table.get(*waiting.next()?)?;
         if waiting.next().is_some() {
@@ -86,11 +90,14 @@ impl Outgoing {
             SendKind::Eager => send.upto.saturating_sub(send.next),
             SendKind::Rendezvous | SendKind::Reply => return None,
         };
-        let at = conn.small_path(None, false, full)?;
+        let at = conn.small_path(None, false, local.full)?;
         let path = &conn.paths[at];
-        (path.healthy()
-            && path.ring.in_flight() + left <= PIGGYBACK_MAX.min(path.congestion.cwnd()))
-        .then_some(at)
+        let most = match leaves_bulk(local, conn, path) {
+            true => SHORT_MAX,
+            false => PIGGYBACK_MAX,
+        };
+        (path.healthy() && path.ring.in_flight() + left <= most.min(path.congestion.cwnd()))
+            .then_some(at)
     }
 
     /// True if the acks of path `at`, and credit, need no packet of their own because a packet that
@@ -218,6 +225,13 @@ impl Outgoing {
             conn.tx.bulk.pop_front();
         }
     }
+}
+
+/// Returns whether a path leaves long messages to another rail of its port.
+fn leaves_bulk(local: &Local, conn: &Conn, path: &Path) -> bool {
+    let healthy_on = |rail| conn.paths.iter().any(|p| p.local == rail && p.healthy());
+    let rail = &local.rails[path.local as usize];
+    rail.bulk_rail.is_some_and(healthy_on)
 }
 
 impl Path {

@@ -106,6 +106,7 @@ impl Conn {
     /// Path for small packets: the healthy path with the least latency, else the best other path.
     /// Rails in `full` have no room (bit n: rail n). `None`: usable paths exist but have no room.
     pub fn small_path(&self, avoid: Option<u16>, standby: bool, full: u32) -> Option<usize> {
+        let healthy_on = |rail| self.paths.iter().any(|p| p.local == rail && p.healthy());
         let rank = |p: &Path| {
             let class = match p.state() {
                 PathState::Up => 0,
@@ -120,6 +121,7 @@ impl Conn {
                 class,
                 p.pto.backoff() > 0 && class == 2,
                 p.policy.tier,
+                p.policy.bulk_of.is_some_and(healthy_on),
             )
         };
         let free = |p: &Path| p.link.up && p.has_room(full);

@@ -188,9 +188,13 @@ impl Local {
     pub fn rail(&self, at: usize, cfg: &Config) -> LocalRail {
         let spec = &self.rails[at];
         let native = cfg.reliable && cfg.native_rails >> at & 1 == 1;
+        let short = |rail: &RailSpec| rail.bulk_rail == Some(at as u8);
         LocalRail {
             datagram_max: spec.datagram_max,
-            policy: Policy::new(cfg.policy.tier(spec), spec.delivery, native),
+            policy: Policy {
+                bulk_of: self.rails.iter().position(short).map(|rail| rail as u8),
+                ..Policy::new(cfg.policy.tier(spec), spec.delivery, native)
+            },
         }
     }
 }

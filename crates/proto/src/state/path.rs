@@ -44,6 +44,9 @@ pub struct Policy {
     pub sized: bool,
     /// Data counts as arrived once it has left.
     pub native: bool,
+    /// The rail of the same port whose long messages the path carries: that rail's paths carry
+    /// short ones.
+    pub bulk_of: Option<u8>,
 }
 
 impl Policy {
@@ -55,6 +58,7 @@ impl Policy {
             unordered: !delivery.ordered,
             sized: !delivery.fixed_mtu,
             native,
+            bulk_of: None,
         }
     }
 }

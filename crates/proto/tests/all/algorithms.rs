@@ -40,6 +40,7 @@ fn rail(host: u8) -> RailSpec {
         ordered_writes: false,
         direct_datagrams: 0,
         standby: false,
+        bulk_rail: None,
     }
 }
 

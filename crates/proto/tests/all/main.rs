@@ -5,6 +5,7 @@ mod face;
 
 mod algorithms;
 mod anyone;
+mod bulk_rail;
 mod crowd;
 mod deferred_ack;
 mod departed;

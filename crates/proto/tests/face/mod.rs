@@ -100,6 +100,7 @@ pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
         ordered_writes: false,
         direct_datagrams: 0,
         standby: false,
+        bulk_rail: None,
     };
     (0..rails).map(rail).collect()
 }

@@ -40,7 +40,7 @@ pub struct UdpRx {
     /// The set of all sockets for a sleep.
     sleep: Option<SleepSet>,
     /// A descriptor of another kind that ends a sleep too.
-    beside: Option<RawFd>,
+    beside: Vec<RawFd>,
     watch: Watch,
 }
 
@@ -58,7 +58,7 @@ impl UdpRx {
             second,
             groups: GroupFeeds::default(),
             sleep,
-            beside: None,
+            beside: Vec::new(),
             watch: Watch::No,
         }
     }
@@ -106,18 +106,21 @@ impl UdpRx {
     fn all_sockets(&self) -> Vec<RawFd> {
         let [main, second] = self.sockets();
         let second = Some(second).filter(|second| *second != main);
-        let own = [main].into_iter().chain(second).chain(self.beside);
+        let own = [main]
+            .into_iter()
+            .chain(second)
+            .chain(self.beside.iter().copied());
         own.chain(self.groups.descriptors()).collect()
     }
 
-    /// Lets another descriptor end sleeps too, of which the caller reports what it receives
+    /// Lets a further descriptor end sleeps too, of which the caller reports what it receives
     /// ([`Self::received_beside`]). Returns whether the rail can sleep on several.
     pub(crate) fn sleep_on(&mut self, descriptor: RawFd) -> bool {
-        self.beside = Some(descriptor);
+        self.beside.push(descriptor);
         self.sleep.is_some()
     }
 
-    /// Counts packets received from the descriptor of `sleep_on`.
+    /// Counts packets received from the descriptors of `sleep_on`.
     #[inline]
     pub(crate) fn received_beside(&mut self, count: usize) {
         if self.watch == Watch::Asleep {

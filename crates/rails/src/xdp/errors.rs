@@ -20,7 +20,7 @@ pub(super) fn explain(interface: &InterfaceChoice, step: &str, errno: Errno) -> 
             format!("{name} has an XDP program already{which}, of another process or another tool")
         }
         ("bind", libc::EBUSY) => {
-            format!("another process has an AF_XDP socket on the first queue of {name}")
+            format!("no queue of {name} is free: other processes have AF_XDP sockets on all")
         }
         ("memory", libc::ENOBUFS | libc::ENOMEM) => {
             "the memory of its frames cannot be locked (`ulimit -l`)".to_owned()
@@ -44,7 +44,7 @@ mod tests {
             ("map", libc::EPERM, "CAP_BPF"),
             ("socket", libc::EAFNOSUPPORT, "no AF_XDP"),
             ("link", libc::EBUSY, "eth0 has an XDP program already"),
-            ("bind", libc::EBUSY, "first queue of eth0"),
+            ("bind", libc::EBUSY, "no queue of eth0 is free"),
             ("memory", libc::ENOBUFS, "ulimit -l"),
             ("link", libc::ERANGE, "MTU"),
             ("rings", libc::ENOMEM, "eth0: rings: "),

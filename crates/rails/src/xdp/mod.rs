@@ -92,12 +92,14 @@ impl XdpRail {
         let udp = udp_tx.share_socket();
         let udp = udp.map_err(|errno| format!("{interface}: {}", sys::errno_text(errno)))?;
         let opened = site.open(udp, service)?;
-        if !udp_rx.sleep_on(opened.rx.socket().fd()) {
+        let mut sockets = opened.rx.iter().map(|queue| queue.socket().fd());
+        if !sockets.all(|socket| udp_rx.sleep_on(socket)) {
             return Err(format!("{interface}: no descriptor is left to sleep on"));
         }
         let from = ((mac, ip, port), config.dscp);
         let facts = opened.facts(&interface.name);
-        let sender = Sender::new(opened.tx, opened.way, from, index);
+        let queues = (opened.tx, opened.others);
+        let sender = Sender::new(queues, opened.way, from, index);
         let sender = sender.map_err(|errno| errors::explain(interface, "routes", errno))?;
         Ok(XdpRail {
             tx: XdpTx::new(udp_tx, sender, &opened.limits),

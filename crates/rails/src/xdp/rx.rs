@@ -7,7 +7,7 @@ use crate::udp::UdpRx;
 use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
 
-/// Most frames handed over per call.
+/// Most frames of a queue handed over per call.
 const FRAMES_MAX: usize = 32;
 /// Polls in which the kernel's sockets are read too, after a datagram was found there: more may
 /// come that way, for example on a card with several queues. At other times only `recv_rest` reads
@@ -17,7 +17,8 @@ const KERNEL_POLLS: u32 = 64;
 /// Receiving half of a [`super::XdpRail`].
 pub struct XdpRx {
     udp: UdpRx,
-    queue: RxQueue,
+    /// At least one, each of another queue of the card.
+    queues: Vec<RxQueue>,
     /// Report the source of each packet.
     sources: bool,
     /// Polls left in which the kernel's sockets are read.
@@ -25,10 +26,10 @@ pub struct XdpRx {
 }
 
 impl XdpRx {
-    pub(super) fn new(udp: UdpRx, queue: RxQueue, sources: bool) -> XdpRx {
+    pub(super) fn new(udp: UdpRx, queues: Vec<RxQueue>, sources: bool) -> XdpRx {
         XdpRx {
             udp,
-            queue,
+            queues,
             sources,
             kernel_polls: 0,
         }
@@ -38,7 +39,7 @@ impl XdpRx {
     #[inline]
     fn receive(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let (mut packets, sources) = (0, self.sources);
-        let frames = self.queue.receive(FRAMES_MAX, |frame| {
+        let mut take = |frame: &[u8]| {
             let Some(datagram) = frames::read(frame) else {
                 return; // as a UDP socket drops it
             };
@@ -60,7 +61,11 @@ impl XdpRx {
                 beside: 0,
                 missing: 0,
             });
-        });
+        };
+        let queues = self.queues.iter_mut();
+        let frames = queues
+            .map(|queue| queue.receive(FRAMES_MAX, &mut take))
+            .sum();
         if frames > 0 {
             self.udp.received_beside(frames);
         }

@@ -34,6 +34,8 @@ const NEW_HOP: Hop = Hop::Unknown(0, SENDS_MIN);
 /// The sending half of an AF_XDP socket.
 pub(super) struct Sender {
     queue: TxQueue,
+    /// The sockets of further queues, which only receive.
+    others: Vec<TxQueue>,
     way: Way,
     routes: RouteSocket,
     here: End,
@@ -54,13 +56,14 @@ pub(super) struct Sender {
 impl Sender {
     /// Sends from `here` in a traffic class (DSCP). The interface has this index.
     pub(super) fn new(
-        queue: TxQueue,
+        (queue, others): (TxQueue, Vec<TxQueue>),
         way: Way,
         (here, dscp): (End, u8),
         interface: u32,
     ) -> Result<Sender, Errno> {
         Ok(Sender {
             queue,
+            others,
             way,
             routes: RouteSocket::open()?,
             here,
@@ -200,7 +203,8 @@ impl Sender {
 
     #[cold]
     fn new_drops(&mut self) -> u64 {
-        let drops = self.queue.socket().drops();
+        let all = std::iter::once(&self.queue).chain(&self.others);
+        let drops: u64 = all.map(|queue| queue.socket().drops()).sum();
         let new = drops.saturating_sub(self.drops);
         self.drops = self.drops.max(drops);
         new

@@ -94,6 +94,7 @@ impl RailTx for XdpTx {
             Some(_) => Caps {
                 batch_bytes_max: SUPER_PACKET_MAX,
                 batch_segments_max: SEGMENTS_MAX,
+                per_packet: true,
                 ..udp
             },
         }

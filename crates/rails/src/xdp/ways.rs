@@ -10,9 +10,9 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// The queue of the interface whose packets are redirected by a program of this process. Packets on
-/// other queues take the kernel's way to the same port.
-const QUEUE: u32 = 0;
+/// Most queues of an interface for which a process opens sockets, each with memory of its own.
+/// Packets on other queues take the kernel's way to the same port.
+const QUEUES_MAX: usize = 16;
 
 /// The program, or the loan, that redirects the rail's datagrams until it is dropped.
 #[expect(dead_code, reason = "a program is detached when dropped")]
@@ -33,12 +33,14 @@ impl Way {
     }
 }
 
-/// An open AF_XDP socket that gets the rail's datagrams.
+/// Open AF_XDP sockets that get the rail's datagrams, each on another queue.
 pub(super) struct Opened {
-    pub(super) rx: RxQueue,
+    pub(super) rx: Vec<RxQueue>,
     pub(super) tx: TxQueue,
+    /// Of the sockets that only receive.
+    pub(super) others: Vec<TxQueue>,
     pub(super) way: Way,
-    /// Sizes of its memory.
+    /// Sizes of the memory of each.
     pub(super) limits: Limits,
     /// The driver runs the program.
     pub(super) in_driver: bool,
@@ -55,7 +57,11 @@ impl Opened {
             Way::Own(_) => "own privileges",
             Way::Lent(_) => "marline xdpd",
         };
-        let (driver, queues) = (device::driver(interface), device::queues(interface));
+        let (driver, all) = (device::driver(interface), device::queues(interface));
+        let queues = match self.rx.len() {
+            own if own == all => all.to_string(),
+            own => format!("{own} of {all}"),
+        };
         format!("driver {driver}, program in {place}, queues: {queues}, by {way}")
     }
 }
@@ -82,22 +88,52 @@ impl Site<'_> {
             .or_else(|refusal| self.open_own().map_err(|why| format!("{why}; {refusal}")))
     }
 
+    /// Opens sockets on all queues that are free.
     fn open_own(&self) -> Result<Opened, String> {
         let failed = |(step, errno): (&str, Errno)| errors::explain(self.interface, step, errno);
+        let queues = device::queues(&self.interface.name).clamp(1, QUEUES_MAX) as u32;
         let assemble = |map| program::assemble(self.ip, map);
-        let steering = Steering::attach(self.index, 1, assemble).map_err(failed)?;
-        let socket = open_socket().map_err(|errno| failed(("socket", errno)))?;
-        let place = (self.index, QUEUE);
-        let (rx, tx, limits) = open_queues(socket, place, &self.limits).map_err(failed)?;
-        let redirected = steering.redirect(QUEUE, self.port, rx.socket().as_fd());
-        redirected.map_err(|errno| failed(("map", errno)))?;
+        let steering = Steering::attach(self.index, queues, assemble).map_err(failed)?;
+        let mut limits = self.limits.of_each(queues);
+        let (mut rx, mut tx) = (Vec::new(), Vec::new());
+        let mut refusal = ("bind", libc::EBUSY);
+        for queue in 0..queues {
+            match self.open_queue(queue, &limits, &steering) {
+                Ok(opened) => {
+                    rx.push(opened.0);
+                    tx.push(opened.1);
+                    // The limit on locked memory holds for all together.
+                    limits = opened.2;
+                }
+                Err(why) => refusal = why,
+            }
+        }
+        if tx.is_empty() {
+            return Err(failed(refusal));
+        }
+        let others = tx.split_off(1);
         Ok(Opened {
             rx,
-            tx,
+            tx: tx.remove(0),
+            others,
             limits,
             in_driver: steering.is_in_driver(),
             way: Way::Own(steering),
         })
+    }
+
+    /// Opens a socket on a queue, to which datagrams to the rail's port are redirected.
+    fn open_queue(
+        &self,
+        queue: u32,
+        limits: &Limits,
+        steering: &Steering,
+    ) -> Result<(RxQueue, TxQueue, Limits), (&'static str, Errno)> {
+        let socket = open_socket().map_err(|errno| ("socket", errno))?;
+        let opened = open_queues(socket, (self.index, queue), limits)?;
+        let redirected = steering.redirect(queue, self.port, opened.0.socket().as_fd());
+        redirected.map_err(|errno| ("map", errno))?;
+        Ok(opened)
     }
 
     fn borrow(&self, udp: OwnedFd, service: &Path) -> Result<Opened, String> {
@@ -115,8 +151,9 @@ impl Site<'_> {
         let to = (self.ip, self.port);
         let lease = Lease::take(service, connection, place, to, [own, udp])?;
         Ok(Opened {
-            rx,
+            rx: vec![rx],
             tx,
+            others: Vec::new(),
             limits,
             in_driver,
             way: Way::Lent(lease),

@@ -216,6 +216,7 @@ fn node(plan: &Plan, which: u64) -> Node {
         ordered_writes: false,
         direct_datagrams: 0,
         standby: false,
+        bulk_rail: None,
     }];
     Node::new(
         cfg,

@@ -17,6 +17,10 @@ const ALIGNMENT: usize = 6;
 /// without privilege have 8 MiB by default, for all their sockets.
 const HALVINGS_MAX: u32 = 2;
 
+/// Fewest frames that can wait on one of several sockets: as long as a process computes for a
+/// moment.
+const RECEIVE_MIN: u32 = 512;
+
 /// Sizes of a socket's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
@@ -32,6 +36,17 @@ impl Limits {
     /// The longest frame that fits a place when it is received.
     pub(crate) fn frame_max(&self) -> usize {
         self.frame_len as usize - KERNEL_HEADROOM - ALIGNMENT
+    }
+
+    /// The sizes of each of several sockets, which have this much together, or more if there are
+    /// many.
+    pub(crate) fn of_each(self, sockets: u32) -> Limits {
+        let receive = self.receive / sockets.next_power_of_two();
+        Limits {
+            receive: receive.max(RECEIVE_MIN),
+            send: self.send.min(receive.max(RECEIVE_MIN)),
+            ..self
+        }
     }
 }
 
@@ -254,4 +269,25 @@ unsafe fn get<T>(fd: &OwnedFd, option: libc::c_int, value: &mut T) -> Result<(),
     let result =
         unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, option, value, &mut len) };
     check(result).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_sockets_share_the_memory_of_one() {
+        let all = Limits {
+            frame_len: 2_048,
+            receive: 4_096,
+            send: 1_024,
+        };
+        let of_each = |sockets| {
+            let each = all.of_each(sockets);
+            (each.receive, each.send)
+        };
+        assert_eq!(of_each(1), (4_096, 1_024));
+        assert_eq!(of_each(3), (1_024, 1_024));
+        assert_eq!(of_each(16), (RECEIVE_MIN, RECEIVE_MIN));
+    }
 }
