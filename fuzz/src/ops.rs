@@ -73,7 +73,6 @@ struct World {
     net: VecDeque<(usize, Vec<u8>)>,
     /// Bytes that each endpoint may send without a grant.
     credits: Credits,
-    /// Buffer for building packets.
     out: Vec<u8>,
     now: u64,
 }
@@ -105,9 +104,9 @@ impl End {
                 bulk_rail: None,
             }
         };
-        let rails = (0..rails).map(spec).collect();
+        let (id, rails) = (u64::from(host), (0..rails).map(spec).collect());
         End {
-            node: Node::new(cfg, (u64::from(host), 77, 1), rails, &ByKind),
+            node: Node::new(cfg, (id, 77, 1), rails, &ByKind),
             peer: PeerId(0),
             own: PeerId(0),
             memory: Memories::default(),

@@ -39,7 +39,7 @@ struct Member {
     cq: *mut fid_cq,
     av: *mut fid_av,
     ep: *mut fid_ep,
-    /// What came from each of the ones before this, round by round.
+    /// Words from each of the ones before this, round by round.
     came: Vec<u64>,
     left: usize,
     sent: usize,
@@ -170,7 +170,7 @@ fn before(own: usize, at: usize, count: usize) -> usize {
     (own + count - 1 - at % PEERS) % count
 }
 
-/// What one sends to another in a round.
+/// The word from one to another in a round.
 fn word(from: usize, to: usize, round: u64) -> u64 {
     (from as u64) << 40 | (to as u64) << 20 | round
 }

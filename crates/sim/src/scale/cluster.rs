@@ -152,7 +152,7 @@ impl Done {
         ]
     }
 
-    /// What was sent again, and what of it without need.
+    /// Retransmissions, and spurious ones, for each message.
     pub(crate) fn resent(&self) -> Vec<Sample> {
         let rails = self.world.eps.iter().flat_map(|ep| ep.rails());
         let (again, spurious) = rails.fold((0, 0), |(again, spurious), stats| {

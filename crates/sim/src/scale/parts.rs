@@ -53,7 +53,7 @@ pub static PARTS: [Part; 8] = [
     },
     Part {
         name: "standby",
-        what: "memory of a peer with a standby rail, before and after the sampled ones' other rail fails",
+        what: "memory of a peer with a standby rail, before and after the other rail fails",
         simplified: "as start; four rounds of messages",
         quick: 256,
         most: 4_096,

@@ -16,8 +16,8 @@ use std::sync::Mutex;
 /// A mistake that hides longer than this calls for a better simulator.
 const SEEDS_MAX: u64 = 3_000;
 
-/// Seeds that showed mistakes which few seeds show: each is tried first, and saves a search of up to a
-/// minute as long as `Setup::draw` draws the same from it.
+/// Seeds that showed mistakes which few seeds show: each is tried first, and saves a search of up
+/// to a minute as long as `Setup::draw` draws the same from it.
 const FIRST: [(&str, u64); 18] = [
     ("Strand", 854),
     ("BelieveResets", 331),
