@@ -5,6 +5,7 @@ import csv
 import datetime
 import os
 import random
+import signal
 import statistics
 import sys
 from dataclasses import dataclass, field
@@ -140,6 +141,8 @@ def judged(ratios, target, most):
 @contextlib.contextmanager
 def kept_when_interrupted():
     """Ends what is inside at Ctrl-C, and goes on after it."""
+    # A shell lets its background jobs ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:

@@ -132,11 +132,40 @@ fn ask_nobody(ip: IpAddr, interface: &str, step: Duration) {
     let _ = send_on_link(&options, &nobody(step));
 }
 
+/// Unused addresses, which take turns. A kernel gives an address up after three requests, one a
+/// second, and sends no further one for it until then: with a step of [`STEP_NS`] its turn comes
+/// later than that. More addresses would fill the table of neighbours of a host with several rails
+/// (`gc_thresh3`, 1,024 entries). With this number all [`TIMES`] announcements of a rail that came
+/// back, up to 63 steps after the first, ask for different addresses.
+const UNUSED: u128 = 33;
+
 /// An unused address (TEST-NET-1, RFC 5737). It differs in each time step, since the kernel
 /// requests one address only once a second; processes that announce together use the same address.
 fn nobody(step: Duration) -> UdpAddr {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let turn = since.unwrap_or_default().as_millis() / step.as_millis();
-    let ip = Ipv4Addr::new(192, 0, 2, 1 + (turn % 254) as u8);
+    unused(since.unwrap_or_default().as_millis() / step.as_millis())
+}
+
+/// The unused address of a time step.
+fn unused(turn: u128) -> UdpAddr {
+    let ip = Ipv4Addr::new(192, 0, 2, 1 + (turn % UNUSED) as u8);
     UdpAddr::new(ip.into(), DISCARD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn few_addresses_are_asked_for_and_none_before_the_kernel_has_given_it_up() {
+        let all: BTreeSet<_> = (0..1_000).map(|turn| unused(turn).to_string()).collect();
+        assert_eq!(all.len() as u128, UNUSED);
+        let given_up_ns = 3_000_000_000;
+        assert!(UNUSED as u64 * STEP_NS > given_up_ns);
+        let first = 7;
+        let times = (0..TIMES).map(|said| (1 << said) - 1);
+        let asked: BTreeSet<_> = times.map(|at| unused(first + at).to_string()).collect();
+        assert_eq!(asked.len() as u32, TIMES);
+    }
 }
