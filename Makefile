@@ -75,9 +75,10 @@ demo:
 	$(TARGET)/$(PROFILE)/marline demo --mpi $(MARLINE_MPI_DIR)/mpich --provider-dir build/provider
 
 # Unit and property tests, then end to end; CI shows the closing lines of both. Linking what users get
-# and the last test of a program use one core each, so they run side by side.
+# and the last test of a program use one core each, so they run side by side. (Ctrl-C does not reach
+# what runs in the background.)
 test: space deps
-	mkdir -p build; $(MAKE) eager >build/eager.log 2>&1 & eager=$$!; \
+	mkdir -p build; setsid $(MAKE) eager >build/eager.log 2>&1 & eager=$$!; trap "kill -- -$$eager 2>/dev/null" EXIT; \
 		$(MAKE) test-cargo; unit=$$?; \
 		wait $$eager || { cat build/eager.log; exit 1; }; exit $$unit
 	$(MAKE) test-e2e

@@ -160,12 +160,12 @@ impl Member {
     }
 }
 
-/// To whom message number `at` goes.
+/// The receiver of message number `at`.
 fn after(own: usize, at: usize, count: usize) -> usize {
     (own + 1 + at % PEERS) % count
 }
 
-/// From whom message number `at` comes.
+/// The sender of message number `at`.
 fn before(own: usize, at: usize, count: usize) -> usize {
     (own + count - 1 - at % PEERS) % count
 }
